@@ -1,0 +1,48 @@
+# The two commands of the README. Each sets up what it needs, once, in .venv.
+#   make demo    run the main job on what ships with the package
+#   make test    lint, types, doctests and tests
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+# Two spinning OpenMP threads on a busy machine can be a hundred times slower than one.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test format tables bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/anyorder reproduce table7
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The result tables of the README are generated from experiments/results.
+tables: $(VENV)/.demo
+	$(BIN)/python -m experiments.tables
+
+bench: $(VENV)/.demo
+	$(BIN)/python -m benchmarks.mask_sampling
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "anyorder needs Python 3.11 or later; set it with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,34 @@
+from .errors import AnyOrderError as AnyOrderError
+from .errors import CheckpointError as CheckpointError
+from .errors import ConfigError as ConfigError
+from .errors import QueryError as QueryError
+from .errors import SchemaError as SchemaError
+from .exact_weights import edge_weights as edge_weights
+from .lattice import Edges as Edges
+from .lattice import training_masks as training_masks
+from .masks import Bernoulli as Bernoulli
+from .masks import CardinalityLaw as CardinalityLaw
+from .masks import FirstK as FirstK
+from .masks import Fixed as Fixed
+from .masks import FixedCardinality as FixedCardinality
+from .masks import MaskDistribution as MaskDistribution
+from .masks import Rectangle as Rectangle
+from .masks import UniformCardinality as UniformCardinality
+from .protocols import DecompositionProtocol as DecompositionProtocol
+from .protocols import RemoveGreatest as RemoveGreatest
+from .protocols import RemoveRandom as RemoveRandom
+from .protocols import channel_interleaved as channel_interleaved
+from .protocols import lexicographic as lexicographic
+from .protocols import raster as raster
+from .protocols import strided as strided
+from .query_laws import ConditionalQueries as ConditionalQueries
+from .query_laws import MarginalQueries as MarginalQueries
+from .query_laws import MixtureQueries as MixtureQueries
+from .query_laws import Query as Query
+from .query_laws import QueryLaw as QueryLaw
+from .query_laws import QueryList as QueryList
+from .query_laws import any_queries as any_queries
+from .variables import Schema as Schema
+from .variables import Variable as Variable
+
+__version__: str

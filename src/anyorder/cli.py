@@ -1,0 +1,72 @@
+"""The command line: verbs are functions, flags are their arguments.
+
+Nothing heavy is imported here, so that `anyorder --help` answers at once; a verb imports what it
+needs when it runs.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from cyclopts import App, CycloptsError
+
+# OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
+# when torch is first imported, which is after this module.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+USER_ERROR = 2
+"""The exit code of an error that the user can mend."""
+
+app = App(
+    name="anyorder",
+    help="Train one model, then ask it anything of the form p(these variables | those variables).",
+    result_action="return_value",
+)
+reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
+app.command(reproduce)
+
+
+@reproduce.command
+def table7(
+    *, samples: int = 1_000_000, seed: int = 0, json: bool = False, record: Path | None = None
+) -> None:
+    """Table 7: the laws over masks that queries and protocols induce, exactly and by simulation.
+
+    Example: anyorder reproduce table7 --samples 100000
+
+    Parameters
+    ----------
+    samples
+        How many masks the simulation draws from each law.
+    seed
+        Of the simulation.
+    json
+        Print one JSON object in place of the table.
+    record
+        A file to which the numbers are written with the command and the commit.
+    """
+    from anyorder.reproduce.table7 import table7 as run
+
+    run(samples=samples, seed=seed, json=json, record=record)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line; what the user can mend is one sentence and exit code 2."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("Stopped.")
+    except ValueError as error:
+        # Only now is it certain that the library, and so torch, was imported already.
+        from anyorder.errors import AnyOrderError
+
+        if not isinstance(error, AnyOrderError):
+            raise
+        _fail(str(error))
+
+
+def _fail(sentence: str) -> None:
+    sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
+    sys.exit(USER_ERROR)

@@ -1,0 +1,154 @@
+"""What the library says when it is asked for something it cannot answer.
+
+Every error a user can cause is an `AnyOrderError` and a `ValueError`, and its text is one sentence
+or two: which argument, what must hold, what was received, what to do. The checks below raise them.
+Public functions call the checks; private ones trust their input.
+"""
+
+import math
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+
+class AnyOrderError(ValueError):
+    """The root of every error that the user can mend."""
+
+
+class SchemaError(AnyOrderError):
+    """The variables are described wrongly, or data does not fit their description."""
+
+
+class QueryError(AnyOrderError):
+    """The question is not one that the model can answer soundly."""
+
+
+class ConfigError(AnyOrderError):
+    """An option has a value that it cannot have."""
+
+
+class CheckpointError(AnyOrderError):
+    """A saved model is incomplete, altered, or of another version."""
+
+
+PROBABILITY_TOLERANCE = 1e-6
+"""How far probabilities may be from summing to one: float32 input sums to one only this closely."""
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuses an option outside `choices`, naming the nearest one."""
+    options = list(choices)
+    if value not in options:
+        listed = ", ".join(f'"{option}"' for option in options)
+        raise ConfigError(
+            f'`{name}` must be one of {listed}; got "{value}".{nearest(value, options)}'
+        )
+
+
+def nearest(word: object, options: Iterable[object]) -> str:
+    """The words ' Did you mean ...?' where an option is close to what was typed, else nothing."""
+    close = get_close_matches(str(word), [str(option) for option in options], n=1)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def check_count(name: str, value: object, *, low: int = 1, high: int | None = None) -> int:
+    """Returns `value` as an int if it is a whole number of `low..high`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole and low <= value and (high is None or value <= high)):  # type: ignore[operator]
+        allowed = f"{low} or more" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"`{name}` must be a whole number, {allowed}; got {value!r}.")
+    return int(value)  # type: ignore[call-overload]
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Returns `value` as a float if it lies between 0 and 1, ends included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"`{name}` must be a number between 0 and 1; got {value!r}.")
+    return float(value)
+
+
+def check_probabilities(name: str, values: object, *, size: int | None = None) -> Tensor:
+    """Returns `values` as a float64 vector if it is a probability distribution."""
+    try:
+        probabilities = torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"`{name}` must be a list of numbers; got {values!r}.") from None
+    if probabilities.ndim != 1 or len(probabilities) == 0 or size not in (None, len(probabilities)):
+        wanted = "one number or more" if size is None else f"{size} numbers"
+        raise ConfigError(
+            f"`{name}` must be a list of {wanted}; got shape {tuple(probabilities.shape)}."
+        )
+    if not (probabilities >= 0).all():
+        raise ConfigError(f"`{name}` must not hold negative numbers or NaN.")
+    total = float(probabilities.sum())
+    if not math.isclose(total, 1, abs_tol=PROBABILITY_TOLERANCE):
+        raise ConfigError(f"`{name}` must sum to 1; it sums to {total:.6g}. Divide it by its sum.")
+    return probabilities
+
+
+def check_weights(name: str, values: object, *, size: int) -> Tensor:
+    """Returns `values`, non-negative and not all zero, divided by their sum."""
+    try:
+        weights = torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"`{name}` must be a list of numbers; got {values!r}.") from None
+    if weights.shape != (size,):
+        raise ConfigError(f"`{name}` must hold {size} numbers; got shape {tuple(weights.shape)}.")
+    if not (weights >= 0).all() or not 0 < float(weights.sum()) < math.inf:
+        raise ConfigError(
+            f"`{name}` must be non-negative, finite and not all zero; got {values!r}."
+        )
+    return weights / weights.sum()
+
+
+def check_permutation(name: str, values: object) -> Tensor:
+    """Returns `values` as a long vector if it names each of 0..N-1 once."""
+    try:
+        order = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"`{name}` must be a list of whole numbers; got {values!r}.") from None
+    if order.ndim != 1 or len(order) == 0 or order.is_floating_point() or order.is_complex():
+        raise ConfigError(
+            f"`{name}` must be a permutation of 0..N-1 as one vector of whole numbers; "
+            f"got shape {tuple(order.shape)} of {order.dtype}."
+        )
+    counts = torch.bincount(order.clamp(0, len(order) - 1).long(), minlength=len(order))
+    if not (counts == 1).all() or order.min() < 0 or order.max() >= len(order):
+        culprit = int((counts != 1).nonzero()[0]) if (counts != 1).any() else int(order.max())
+        raise ConfigError(
+            f"`{name}` must name each of 0..{len(order) - 1} exactly once; "
+            f"{culprit} is repeated, missing or out of range."
+        )
+    return order.long()
+
+
+def check_sets(name: str, sets: object, num_variables: int, *, batch: int | None = None) -> Tensor:
+    """Returns `sets` if it is a boolean tensor `(batch, vars)`: True = in the set."""
+    rows = "batch" if batch is None else batch
+    if not isinstance(sets, Tensor) or sets.dtype != torch.bool:
+        got = sets.dtype if isinstance(sets, Tensor) else type(sets).__name__
+        raise QueryError(f"`{name}` must be a boolean tensor, True = in the set; got {got}.")
+    if sets.ndim != 2 or sets.shape[1] != num_variables or batch not in (None, sets.shape[0]):
+        raise QueryError(
+            f"`{name}` must have shape ({rows}, {num_variables}), one column a variable; "
+            f"got {tuple(sets.shape)}."
+        )
+    return sets
+
+
+def check_disjoint(given: Tensor, query: Tensor) -> None:
+    """Refuses a variable that is both given and queried."""
+    if given.shape != query.shape:
+        raise QueryError(
+            f"`given` and `query` must have one shape; got {tuple(given.shape)} "
+            f"and {tuple(query.shape)}."
+        )
+    both = (given & query).nonzero()
+    if len(both):
+        row, variable = both[0].tolist()
+        raise QueryError(
+            f"`given` and `query` must not share a variable; variable {variable} of row {row} is "
+            "in both. Drop it from one of them."
+        )

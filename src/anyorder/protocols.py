@@ -1,0 +1,152 @@
+"""Decomposition protocols w: which variable of a set is taken off next.
+
+A query is answered by taking its set apart, one variable at a time, down to what is given (Shih,
+Sadigh and Ermon 2022, Definition 1). Read the other way round, a protocol ranks the members of a
+set: the variable of rank 0 is predicted first, from what is given alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import check_count, check_permutation, check_sets
+
+
+class DecompositionProtocol(ABC):
+    """How a set of variables is taken apart."""
+
+    @abstractmethod
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The place of each variable on the path of its row's set.
+
+        Args:
+            members: Booleans of shape ``(batch, vars)``.
+            generator: The source of randomness, for protocols that draw a path.
+
+        Returns:
+            Whole numbers of shape ``(batch, vars)``: members are ranked 0, 1, ... in the order in
+            which they are predicted, all others after them.
+        """
+
+    @abstractmethod
+    def removal(self, members: Tensor) -> Tensor:
+        """The probability w_e(j) that j is taken off the set e next (Definition 1 of the paper).
+
+        Args:
+            members: Booleans of shape ``(batch, vars)``.
+
+        Returns:
+            float64 of shape ``(batch, vars)``; a row sums to 1 unless its set is empty.
+        """
+
+
+class RemoveRandom(DecompositionProtocol):
+    """Removes a random variable (the protocol of ARDM and ACE, the paper's w-RND).
+
+    A set of c variables has c! paths, so its probability is defined in c! ways, and one path bounds
+    the log-likelihood of their mixture from below in expectation (appendix A of the paper).
+
+    Args:
+        num_variables: N; needed only where no set says how many variables there are.
+    """
+
+    def __init__(self, num_variables: int | None = None) -> None:
+        if num_variables is not None:
+            check_count("num_variables", num_variables)
+        self.num_variables = num_variables
+
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """A random order of the members; see `DecompositionProtocol.rank`."""
+        check_sets("members", members, self.num_variables or members.shape[-1])
+        # Doubles, because equal keys would favour the variables that a sort leaves in front.
+        keys = torch.rand(
+            members.shape, dtype=torch.float64, device=members.device, generator=generator
+        )
+        return (keys + ~members).argsort(dim=1).argsort(dim=1)
+
+    def removal(self, members: Tensor) -> Tensor:
+        """Every member is equally likely; see `DecompositionProtocol.removal`."""
+        return members.double() / members.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def __repr__(self) -> str:
+        return "RemoveRandom()"
+
+
+class RemoveGreatest(DecompositionProtocol):
+    r"""Removes the greatest variable first (the protocol of MAC).
+
+    A set is taken apart by removing its greatest element under a fixed canonical order, so every
+    set has exactly one path to the empty set, hence one definition of its probability.
+
+    Args:
+        canonical_order: A permutation of the variables, least first. Shape ``(vars,)``.
+
+    Reference:
+        Shih, Sadigh and Ermon (2022), section 3.2 (A).
+
+    Example:
+        >>> RemoveGreatest(lexicographic(4)).rank(torch.tensor([[True, False, True, True]]))
+        tensor([[0, 3, 1, 2]])
+    """
+
+    def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
+        self.order = check_permutation("canonical_order", canonical_order)
+        self.num_variables = len(self.order)
+        self.position = self.order.argsort()
+        """The place of each variable in the canonical order: the inverse of `order`."""
+
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The canonical order of the members; see `DecompositionProtocol.rank`."""
+        del generator  # there is one path
+        check_sets("members", members, self.num_variables)
+        ordered = members[:, self.order.to(members.device)]
+        inside = ordered.cumsum(dim=1) - 1
+        outside = (~ordered).cumsum(dim=1) + inside[:, -1:]
+        return torch.where(ordered, inside, outside)[:, self.position.to(members.device)]
+
+    def removal(self, members: Tensor) -> Tensor:
+        """The greatest member is certain; see `DecompositionProtocol.removal`."""
+        last = members.sum(dim=1, keepdim=True) - 1
+        return (members & (self.rank(members) == last)).double()
+
+    def __repr__(self) -> str:
+        return f"RemoveGreatest({self.order.tolist()})"
+
+
+def lexicographic(num_variables: int) -> Tensor:
+    """The order 0, 1, 2, ..."""
+    return torch.arange(check_count("num_variables", num_variables))
+
+
+def strided(num_variables: int, stride: int) -> Tensor:
+    """The order 0, stride, 2 stride, ..., 1, 1 + stride, ...: coarse first, then the gaps.
+
+    A permutation for every `num_variables` and `stride`.
+
+    Example:
+        >>> strided(7, 3)
+        tensor([0, 3, 6, 1, 4, 2, 5])
+    """
+    variables = lexicographic(num_variables)
+    return (variables % check_count("stride", stride)).argsort(stable=True)
+
+
+def raster(height: int, width: int, channels: int = 1) -> Tensor:
+    """Images channel by channel, each row by row: as their variables are numbered."""
+    return lexicographic(_num_pixels(height, width) * check_count("channels", channels))
+
+
+def channel_interleaved(height: int, width: int, channels: int = 1) -> Tensor:
+    """Images pixel by pixel, row by row, the channels of a pixel one after another.
+
+    Example:
+        >>> channel_interleaved(1, 2, 3)
+        tensor([0, 2, 4, 1, 3, 5])
+    """
+    return raster(height, width, channels).view(channels, height * width).T.flatten()
+
+
+def _num_pixels(height: int, width: int) -> int:
+    return check_count("height", height) * check_count("width", width)

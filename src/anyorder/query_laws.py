@@ -1,0 +1,289 @@
+"""Query laws: distributions over questions p(x_query | x_given).
+
+The paper's mask distribution M is the case of marginals, where nothing is given. Training on what a
+query law induces on the lattice is the paper's insight (B): spend capacity on the questions that
+will be asked.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError, check_count, check_disjoint, check_sets, check_weights
+from anyorder.masks import CardinalityLaw, MaskDistribution, UniformCardinality
+from anyorder.random_sets import categories, redraw, source_device
+
+
+class Query(NamedTuple):
+    """A batch of questions: two disjoint sets a row, booleans of shape ``(batch, vars)``."""
+
+    given: Tensor
+    query: Tensor
+
+
+class QueryLaw(ABC):
+    """A law over (given, query)."""
+
+    num_variables: int
+
+    @property
+    @abstractmethod
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+
+    asks_rest: bool = False
+    """Whether every question asks all that is not given, rather than giving nothing."""
+
+    def asked_sizes(self, num_available: int) -> Tensor | None:
+        """The law of the number asked, where questions of one size are alike; else None.
+
+        Args:
+            num_available: Among how many variables the questions are restricted to (a).
+
+        Returns:
+            Probabilities of the sizes 0..a, shape ``(a + 1,)``.
+        """
+        del num_available
+        return None
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Query:
+        """Draws questions, one a row.
+
+        Args:
+            batch: How many.
+            available: Booleans ``(batch, vars)``: the variables that each row has. Both sets are
+                then intersected with them, given that something is left to ask.
+            generator: The source of randomness.
+        """
+        check_count("batch", batch)
+        device = source_device(generator, available)
+        if available is None:
+            return self._draw(batch, device, generator)
+        have = check_sets("available", available, self.num_variables, batch=batch)
+
+        def draw(rows: Tensor) -> tuple[Tensor, ...]:
+            given, query = self._draw(len(rows), device, generator)
+            return given & have[rows], query & have[rows]
+
+        return Query(*redraw(draw, lambda _, drawn: drawn[1].any(dim=1), batch, device=device))
+
+    def log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        """The log probability of each question, float64 of shape ``(batch,)``."""
+        check_sets("given", given, self.num_variables)
+        check_sets("query", query, self.num_variables)
+        check_disjoint(given, query)
+        return self._log_prob(given, query)
+
+    @abstractmethod
+    def _draw(
+        self, batch: int, device: torch.device, generator: torch.Generator | None
+    ) -> Query: ...
+
+    @abstractmethod
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor: ...
+
+
+class MarginalQueries(QueryLaw):
+    """Marginals p(x_S) with S from a mask distribution: nothing is given.
+
+    Args:
+        masks: The law of S.
+    """
+
+    def __init__(self, masks: MaskDistribution) -> None:
+        self.masks = masks
+        self.num_variables = masks.num_variables
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        return 0, self.masks.max_cardinality
+
+    def asked_sizes(self, num_available: int) -> Tensor | None:
+        """The law of the number asked; see `QueryLaw.asked_sizes`."""
+        masks = self.masks
+        return masks.restricted(num_available) if isinstance(masks, CardinalityLaw) else None
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        query = self.masks._draw(batch, device, generator)
+        return Query(torch.zeros_like(query), query)
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        return self.masks._log_prob(query).masked_fill(given.any(dim=1), -math.inf)
+
+    def __repr__(self) -> str:
+        return f"MarginalQueries({self.masks!r})"
+
+
+class ConditionalQueries(QueryLaw):
+    """Conditionals p(x_rest | x_given): all that is not given is asked.
+
+    Args:
+        num_variables: N.
+        given: The law of the given set; by default its size is uniform on 0..N-1.
+    """
+
+    asks_rest = True
+
+    def __init__(self, num_variables: int, given: MaskDistribution | None = None) -> None:
+        self.num_variables = check_count("num_variables", num_variables)
+        self.given = given or UniformCardinality(num_variables, low=0, high=num_variables - 1)
+        if self.given.num_variables != num_variables:
+            raise ConfigError(
+                f"`given` must be a law over {num_variables} variables; "
+                f"it is over {self.given.num_variables}."
+            )
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        return self.given.max_cardinality, self.num_variables
+
+    def asked_sizes(self, num_available: int) -> Tensor | None:
+        """The law of the number asked; see `QueryLaw.asked_sizes`."""
+        given = self.given
+        return (
+            given.restricted(num_available).flip(0) if isinstance(given, CardinalityLaw) else None
+        )
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        given = self.given._draw(batch, device, generator)
+        return Query(given, ~given)
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        complete = (given | query).all(dim=1)
+        return self.given._log_prob(given).masked_fill(~complete, -math.inf)
+
+    def __repr__(self) -> str:
+        return f"ConditionalQueries({self.num_variables}, given={self.given!r})"
+
+
+class MixtureQueries(QueryLaw):
+    """One of several laws, chosen with fixed probabilities for each question.
+
+    Args:
+        laws: The laws, over the same variables.
+        weights: Their shares; equal by default. They need not sum to 1.
+    """
+
+    def __init__(
+        self,
+        laws: Sequence[QueryLaw | MaskDistribution],
+        weights: Sequence[float] | Tensor | None = None,
+    ) -> None:
+        if not laws:
+            raise ConfigError("`laws` must hold at least one law; got none.")
+        self.laws = tuple(as_query_law(law) for law in laws)
+        self.num_variables = self.laws[0].num_variables
+        sizes = sorted({law.num_variables for law in self.laws})
+        if len(sizes) > 1:
+            raise ConfigError(f"`laws` must be over the same variables; they have {sizes} of them.")
+        self.weights = check_weights(
+            "weights", [1.0] * len(laws) if weights is None else weights, size=len(laws)
+        )
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        given, query = zip(*(law.max_sizes for law in self.laws), strict=True)
+        return max(given), max(query)
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        choice = categories(self.weights.to(device).expand(batch, -1), generator=generator)
+        drawn = Query(
+            *(torch.zeros(batch, self.num_variables, dtype=torch.bool, device=device) for _ in "gq")
+        )
+        for k, law in enumerate(self.laws):
+            rows = (choice == k).nonzero().squeeze(1)
+            if len(rows):
+                part = law._draw(len(rows), device, generator)
+                drawn.given[rows], drawn.query[rows] = part
+        return drawn
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        logs = torch.stack([law._log_prob(given, query) for law in self.laws])
+        return torch.logsumexp(logs + self.weights.log().to(logs.device)[:, None], dim=0)
+
+    def __repr__(self) -> str:
+        return f"MixtureQueries({list(self.laws)!r}, weights={self.weights.tolist()})"
+
+
+class QueryList(QueryLaw):
+    """The questions that will really be asked, with their weights.
+
+    Args:
+        num_variables: N.
+        queries: Triples (given, query, weight); the sets are the indices of their variables.
+
+    Example:
+        >>> law = QueryList(3, [([0], [2], 3.0), ([], [0, 1], 1.0)])
+        >>> law.weights.tolist()
+        [0.75, 0.25]
+    """
+
+    def __init__(
+        self, num_variables: int, queries: Iterable[tuple[Iterable[int], Iterable[int], float]]
+    ) -> None:
+        self.num_variables = check_count("num_variables", num_variables)
+        triples = list(queries)
+        if not triples:
+            raise ConfigError("`queries` must hold at least one (given, query, weight); got none.")
+        if any(len(triple) != 3 for triple in triples):
+            raise ConfigError("`queries` must hold triples (given, query, weight).")
+        given, query, weights = zip(*triples, strict=True)
+        self.given = torch.stack([_members("given", members, num_variables) for members in given])
+        self.query = torch.stack([_members("query", members, num_variables) for members in query])
+        check_disjoint(self.given, self.query)
+        if not self.query.any(dim=1).all():
+            raise ConfigError("Every query of `queries` must ask at least one variable.")
+        self.weights = check_weights("weights", weights, size=len(triples))
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        return int(self.given.sum(dim=1).max()), int(self.query.sum(dim=1).max())
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        choice = categories(self.weights.to(device).expand(batch, -1), generator=generator)
+        return Query(self.given.to(device)[choice], self.query.to(device)[choice])
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        asked = torch.cat([given, query], dim=1)[:, None]
+        listed = torch.cat([self.given, self.query], dim=1).to(asked.device)
+        return ((asked == listed).all(dim=2) * self.weights.to(asked.device)).sum(dim=1).log()
+
+    def __repr__(self) -> str:
+        return f"QueryList({self.num_variables}, {len(self.weights)} queries)"
+
+
+def any_queries(num_variables: int) -> MixtureQueries:
+    """The law for people who may ask anything: half marginals, half conditionals, of any size."""
+    return MixtureQueries([UniformCardinality(num_variables), ConditionalQueries(num_variables)])
+
+
+def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
+    """A mask distribution is the law of marginal queries; a query law is itself."""
+    if isinstance(law, QueryLaw):
+        return law
+    if isinstance(law, MaskDistribution):
+        return MarginalQueries(law)
+    raise ConfigError(
+        f"A query law must be a QueryLaw or a MaskDistribution; got {type(law).__name__}."
+    )
+
+
+def _members(name: str, members: Iterable[int], num_variables: int) -> Tensor:
+    row = torch.zeros(num_variables, dtype=torch.bool)
+    for member in members:
+        row[check_count(f"a variable of `{name}`", member, low=0, high=num_variables - 1)] = True
+    return row

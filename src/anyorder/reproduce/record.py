@@ -1,0 +1,88 @@
+"""What a run for the record leaves behind: numbers, and the command and code that gave them.
+
+Every `reproduce` and benchmark command can write one of these; the committed ones are in
+`experiments/results`, and the result tables of the README and the documents are generated from
+them.
+"""
+
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: what was measured, of which model, on which data; its standard error over n."""
+
+    dataset: str
+    model: str
+    metric: str
+    value: float
+    se: float | None = None
+    n: int | None = None
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The mean of a paired difference a - b, with its standard error."""
+
+    dataset: str
+    a: str
+    b: str
+    metric: str
+    difference: float
+    se: float
+
+
+@dataclass
+class Record:
+    """The numbers of one run."""
+
+    command: str
+    settings: dict[str, Any]
+    rows: list[Row]
+    paired: list[Paired] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        """Writes the record as JSON, with the commit and the versions that ran."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain values: `commit` is the code that ran, `dirty` if it was altered."""
+        changes = _git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")
+        return {
+            "command": self.command,
+            "commit": _git("rev-parse", "HEAD"),
+            "dirty": None if changes is None else bool(changes),
+            "settings": self.settings,
+            "versions": {
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("anyorder", "torch", "numpy")},
+            },
+            "rows": [asdict(row) for row in self.rows],
+            "paired": [asdict(pair) for pair in self.paired],
+        }
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Prints one JSON object as one line, the last of standard output."""
+    sys.stdout.write(json.dumps(document) + "\n")
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the code that runs; None where it is not a checkout, or git is not there."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(SOURCE), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

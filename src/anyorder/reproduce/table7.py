@@ -1,0 +1,238 @@
+"""Table 7 of the paper: the laws over masks that queries and protocols induce, for N = 12.
+
+The paper gives one simulation of a million masks. Here every law is enumerated exactly, simulated
+with its standard error, and set beside the printed numbers.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from anyorder.enumeration import all_sets, edge_law, entropy, node_law, set_index
+from anyorder.errors import check_count
+from anyorder.lattice import Weighting, training_masks
+from anyorder.masks import UniformCardinality
+from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom, lexicographic
+from anyorder.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
+from anyorder.reproduce.record import Record, Row, print_json
+
+NUM_VARIABLES = 12
+PAPER_SAMPLES = 1_000_000
+PER_MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Column:
+    """One law over masks: the protocol is None for the test law M itself."""
+
+    title: str
+    queries: QueryLaw
+    protocol: DecompositionProtocol | None = None
+    weighting: Weighting = "path"
+    reweight: bool = False
+
+    def exact(self) -> Tensor:
+        """The probability of each of the 2^N masks, by enumeration."""
+        if self.protocol is None:
+            nothing = torch.zeros_like(all_sets(NUM_VARIABLES))
+            return self.queries.log_prob(nothing, all_sets(NUM_VARIABLES)).exp()
+        edges = edge_law(
+            self.queries, self.protocol, weighting=self.weighting, reweight=self.reweight
+        )
+        return node_law(edges)
+
+    def simulated(self, samples: int, generator: torch.Generator) -> Tensor:
+        """The share of each of the 2^N masks among so many draws."""
+        if self.protocol is None:
+            masks = self.queries.sample(samples, generator=generator).query
+        else:
+            masks = training_masks(
+                self.queries,
+                self.protocol,
+                samples,
+                weighting=self.weighting,
+                reweight=self.reweight,
+                generator=generator,
+            ).observed
+        return torch.bincount(set_index(masks), minlength=2**NUM_VARIABLES) / samples
+
+
+MARGINAL = MarginalQueries(UniformCardinality(NUM_VARIABLES))
+CONDITIONAL = ConditionalQueries(NUM_VARIABLES)
+RND, MAC = RemoveRandom(), RemoveGreatest(lexicographic(NUM_VARIABLES))
+
+COLUMNS = {
+    "M": Column("M", MARGINAL),
+    "rnd_path": Column("RND\npath", MARGINAL, RND),
+    "mac_path": Column("MAC\npath", MARGINAL, MAC),
+    "mac_path_cr": Column("MAC\npath CR", MARGINAL, MAC, reweight=True),
+    "rnd_edge": Column("RND\nedge", MARGINAL, RND, "edge"),
+    "mac_edge": Column("MAC\nedge", MARGINAL, MAC, "edge"),
+    "mac_edge_cr": Column("MAC\nedge CR", MARGINAL, MAC, "edge", reweight=True),
+    "cond_path_cr": Column("cond.\npath CR", CONDITIONAL, MAC, reweight=True),
+}
+
+PRINTED_LAWS = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
+"""The laws that the paper simulated; the last is in its data file but not in print."""
+
+PRINTED_COUNTS = {
+    "011111111110": (1261, 222, 650, 1827, 703),
+    "100000000000": (7037, 14803, 76381, 41441, 1634),
+    "100000000101": (407, 521, 0, 0, 68),
+    "100000001000": (1288, 1975, 536, 430, 233),
+    "111111111110": (6956, 433, 6935, 21094, 107774),
+}
+PRINTED_ENTROPIES = (7.21, 5.74, 4.44, 5.51, 5.39)
+
+PRINTED_ROWS = {
+    mask: dict(zip(PRINTED_LAWS, counts, strict=True)) for mask, counts in PRINTED_COUNTS.items()
+}
+PRINTED_ENTROPY = dict(zip(PRINTED_LAWS, PRINTED_ENTROPIES, strict=True))
+
+
+def table7(
+    *, samples: int = PAPER_SAMPLES, seed: int = 0, json: bool = False, record: Path | None = None
+) -> None:
+    """Prints Table 7 by enumeration and by simulation, beside the paper's numbers.
+
+    Args:
+        samples: How many masks the simulation draws from each law.
+        seed: Of the simulation.
+        json: Whether to print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_count("samples", samples)
+    check_count("seed", seed, low=0)
+    generator = torch.Generator().manual_seed(seed)
+    with Console(stderr=True).status("Enumerating and drawing the laws over masks ..."):
+        exact = {name: column.exact() for name, column in COLUMNS.items()}
+        simulated = {name: column.simulated(samples, generator) for name, column in COLUMNS.items()}
+    if record is not None:
+        command = f"anyorder reproduce table7 --samples {samples} --seed {seed}"
+        settings = {"N": NUM_VARIABLES, "samples": samples, "seed": seed}
+        Record(command, settings, _record_rows(exact, simulated, samples)).save(record)
+    if json:
+        print_json(_document(exact, simulated, samples))
+    else:
+        _show(exact, simulated, samples)
+
+
+def _document(
+    exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
+) -> dict[str, object]:
+    def rows(laws: dict[str, Tensor]) -> dict[str, dict[str, float]]:
+        return {
+            mask: {name: float(law[_index(mask)]) * PER_MILLION for name, law in laws.items()}
+            for mask in PRINTED_ROWS
+        }
+
+    return {
+        "entropy": {name: entropy(law) for name, law in exact.items()},
+        "rows": rows(exact),
+        "simulated": {
+            "samples": samples,
+            "entropy": {name: _plug_in_entropy(law, samples)[0] for name, law in simulated.items()},
+            "entropy_se": {
+                name: _plug_in_entropy(law, samples)[1] for name, law in simulated.items()
+            },
+            "rows": rows(simulated),
+        },
+        "printed": {"entropy": PRINTED_ENTROPY, "rows": PRINTED_ROWS},
+    }
+
+
+def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) -> None:
+    table = Table(
+        title=f"Table 7: masks per million under each law, N = {NUM_VARIABLES}",
+        caption=(
+            f"drawn: {samples:,} masks, with their standard error; off: how many standard errors "
+            "of a million draws the paper's number is from the exact one."
+        ),
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("mask", no_wrap=True)
+    for column in COLUMNS.values():
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for mask in PRINTED_ROWS:
+        cells = [_share_cell(name, mask, exact, simulated, samples) for name in COLUMNS]
+        table.add_row(f"[bold]{mask}[/]\n drawn\n ±\n paper\n off", *cells, end_section=True)
+    entropies = [_entropy_cell(name, exact, simulated, samples) for name in COLUMNS]
+    table.add_row("[bold]entropy (nats)[/]\n drawn\n ±\n paper", *entropies)
+    Console().print(table)
+
+
+def _share_cell(
+    name: str, mask: str, exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
+) -> str:
+    share, drawn = (float(law[name][_index(mask)]) for law in (exact, simulated))
+    lines = [
+        f"[bold]{share * PER_MILLION:,.0f}[/]",
+        f"{drawn * PER_MILLION:,.0f}",
+        f"{_share_se(drawn, samples) * PER_MILLION:,.0f}",
+    ]
+    if name in PRINTED_ROWS[mask]:
+        printed = PRINTED_ROWS[mask][name]
+        lines.append(f"{printed:,}")
+        if share > 0:
+            off = (printed / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
+            lines.append(f"[dim]{off:+.1f}[/]")
+    return "\n".join(lines)
+
+
+def _entropy_cell(
+    name: str, exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
+) -> str:
+    value, se = _plug_in_entropy(simulated[name], samples)
+    lines = [f"[bold]{entropy(exact[name]):.3f}[/]", f"{value:.3f}", f"{se:.3f}"]
+    if name in PRINTED_ENTROPY:
+        lines.append(f"{PRINTED_ENTROPY[name]:.2f}")
+    return "\n".join(lines)
+
+
+def _record_rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) -> list[Row]:
+    rows = []
+    for name in COLUMNS:
+        value, se = _plug_in_entropy(simulated[name], samples)
+        rows.append(Row("N=12", name, "entropy_exact_nats", entropy(exact[name])))
+        rows.append(Row("N=12", name, "entropy_simulated_nats", value, se, samples))
+        for mask in PRINTED_ROWS:
+            share, drawn = (float(law[name][_index(mask)]) for law in (exact, simulated))
+            rows.append(Row(mask, name, "exact_per_million", share * PER_MILLION))
+            rows.append(
+                Row(
+                    mask,
+                    name,
+                    "simulated_per_million",
+                    drawn * PER_MILLION,
+                    _share_se(drawn, samples) * PER_MILLION,
+                    samples,
+                )
+            )
+    return rows
+
+
+def _index(mask: str) -> int:
+    """The row of `all_sets` of a mask written as in the paper, variable 1 first."""
+    return int(set_index(torch.tensor([[digit == "1" for digit in mask]])))
+
+
+def _share_se(share: float, samples: int) -> float:
+    return (share * (1 - share) / samples) ** 0.5
+
+
+def _plug_in_entropy(shares: Tensor, samples: int) -> tuple[float, float]:
+    """The entropy of a simulated law, with its standard error by the delta method.
+
+    The entropy of the shares is too small by (masks seen - 1) / (2 samples) to first order, which
+    is added.
+    """
+    seen = shares[shares > 0]
+    value = entropy(shares)
+    spread = float((seen * seen.log().square()).sum()) - value**2
+    return value + (len(seen) - 1) / (2 * samples), (max(spread, 0.0) / samples) ** 0.5

@@ -1,0 +1,184 @@
+"""What a model is about: its variables, and the names of the shapes used everywhere.
+
+Every domain becomes one tensor `x (batch, vars)` at the border: a column of a table, a character of
+a text, a pixel of an image and a joint of a robot are all *variables*. A categorical variable is
+stored as the index of its level, a continuous one as its value. `x` never holds NaN: a missing
+entry carries a legal filler, and a boolean tensor `missing (batch, vars)` says so.
+
+Shapes, by name:
+
+    x         (batch, vars)   values
+    observed  (batch, vars)   boolean, the network's input set e
+    given     (batch, vars)   boolean, the evidence of a question
+    query     (batch, vars)   boolean, what is asked
+    missing   (batch, vars)   boolean, absent in the data
+    rank      (vars,)         the place of each variable in the canonical order
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anyorder.errors import SchemaError, nearest
+
+Level = str | int | float | bool
+Kind = Literal["categorical", "continuous"]
+
+FORMAT = 1
+"""The version of the JSON form; raised when an old file could be misread."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable: a name, a kind, and whether it is always given.
+
+    Args:
+        name: How questions call it.
+        kind: "categorical" (one of `levels`) or "continuous" (a real number).
+        levels: The values that a categorical variable takes, in the order of their codes.
+        context: True for a variable that is always given and never asked, such as the state of a
+            robot: it stands outside N, the query law and the canonical order.
+
+    Example:
+        >>> Variable.categorical("job", ["nurse", "clerk"]).num_levels
+        2
+    """
+
+    name: str
+    kind: Kind
+    levels: tuple[Level, ...] | None = None
+    context: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(f"A variable's `name` must be a non-empty string; got {self.name!r}.")
+        if self.kind not in ("categorical", "continuous"):
+            raise SchemaError(
+                f'`kind` of "{self.name}" must be "categorical" or "continuous"; got {self.kind!r}.'
+            )
+        if self.kind == "continuous" and self.levels is not None:
+            raise SchemaError(f'"{self.name}" is continuous and must not have `levels`.')
+        if self.kind == "categorical":
+            object.__setattr__(self, "levels", _checked_levels(self.name, self.levels))
+
+    @classmethod
+    def categorical(
+        cls, name: str, levels: Iterable[Level], *, context: bool = False
+    ) -> "Variable":
+        """A variable that takes one of `levels`."""
+        return cls(name, "categorical", tuple(levels), context)
+
+    @classmethod
+    def continuous(cls, name: str, *, context: bool = False) -> "Variable":
+        """A variable that takes a real number."""
+        return cls(name, "continuous", None, context)
+
+    @property
+    def num_levels(self) -> int:
+        """How many levels a categorical variable has; 0 for a continuous one."""
+        return len(self.levels or ())
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The variables of a model, in the order of the columns of `x`.
+
+    Example:
+        >>> job = Variable.categorical("job", ["nurse", "clerk"])
+        >>> schema = Schema((Variable.continuous("age"), job))
+        >>> schema.index("job"), schema.num_variables
+        (1, 2)
+        >>> Schema.from_json(schema.to_json()) == schema
+        True
+    """
+
+    variables: tuple[Variable, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variables", tuple(self.variables))
+        if not self.variables:
+            raise SchemaError("A schema must hold at least one variable; got none.")
+        for variable in self.variables:
+            if not isinstance(variable, Variable):
+                raise SchemaError(f"A schema must hold `Variable`s only; got {variable!r}.")
+        name, count = Counter(self.names).most_common(1)[0]
+        if count > 1:
+            raise SchemaError(
+                f'Variable names must differ; "{name}" stands {count} times. Rename it.'
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of the columns of `x`."""
+        return tuple(variable.name for variable in self.variables)
+
+    @property
+    def num_variables(self) -> int:
+        """N: how many variables can be asked. Context variables do not count."""
+        return sum(not variable.context for variable in self.variables)
+
+    def index(self, name: str) -> int:
+        """The column of `x` that holds the variable `name`."""
+        if name not in self.names:
+            raise SchemaError(f'There is no variable "{name}".{nearest(name, self.names)}')
+        return self.names.index(name)
+
+    def __getitem__(self, name: str) -> Variable:
+        return self.variables[self.index(name)]
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.variables)
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    def to_json(self) -> str:
+        """The schema as text that `from_json` reads back to an equal schema."""
+        entries = [
+            {"name": v.name, "kind": v.kind, "levels": v.levels, "context": v.context} for v in self
+        ]
+        return json.dumps({"format": FORMAT, "variables": entries}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Schema":
+        """Reads what `to_json` wrote."""
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise SchemaError(
+                    f"The schema has format {document['format']!r}; this version reads {FORMAT}."
+                )
+            return cls(tuple(_variable(entry) for entry in document["variables"]))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise SchemaError(f"This is not a schema written by anyorder ({error!r}).") from error
+
+
+def _variable(entry: dict[str, Any]) -> Variable:
+    levels = entry["levels"]
+    return Variable(
+        entry["name"], entry["kind"], None if levels is None else tuple(levels), entry["context"]
+    )
+
+
+def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, ...]:
+    found = tuple(levels or ())
+    if not found:
+        raise SchemaError(f'"{name}" is categorical and must have at least one level; got none.')
+    for level in found:
+        if (
+            not isinstance(level, str | int | float)
+            or level != level
+            or level in (math.inf, -math.inf)
+        ):
+            raise SchemaError(
+                f'The levels of "{name}" must be strings, booleans or finite numbers; '
+                f"got {level!r}."
+            )
+    # 1, 1.0 and True are equal to Python, and JSON keeps them apart: one of them would be lost.
+    level, count = Counter(found).most_common(1)[0]
+    if count > 1:
+        raise SchemaError(f'The levels of "{name}" must differ; {level!r} stands {count} times.')
+    return found
