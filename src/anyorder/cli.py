@@ -17,10 +17,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 USER_ERROR = 2
 """The exit code of an error that the user can mend."""
 
+INTERRUPTED = 130
+"""The exit code that shells expect after Ctrl-C."""
+
 app = App(
     name="anyorder",
     help="Train one model, then ask it anything of the form p(these variables | those variables).",
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
 app.command(reproduce)
@@ -57,7 +61,9 @@ def main(arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail("Stopped.")
+        _fail("Stopped.", code=INTERRUPTED)
+    except OSError as error:
+        _fail(f"{error.strerror}: {error.filename}")
     except ValueError as error:
         # Only now is it certain that the library, and so torch, was imported already.
         from anyorder.errors import AnyOrderError
@@ -67,6 +73,6 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error))
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str, *, code: int = USER_ERROR) -> None:
     sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
-    sys.exit(USER_ERROR)
+    sys.exit(code)

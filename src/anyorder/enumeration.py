@@ -49,19 +49,23 @@ def edge_law(
         )
     given, asked = _all_questions(n)
     flow = queries.log_prob(given, asked).exp()
-    num_asked = asked.sum(dim=1)
     if weighting == "path":
-        flow = flow / num_asked.clamp(min=1)
+        flow = flow / asked.sum(dim=1).clamp(min=1)
+
+    # Mass never leaves its given set: a law of marginals keeps 2^N of the 3^N states.
+    start = set_index(given)
+    entered = torch.zeros(2**n, dtype=torch.float64).index_add_(0, start, flow)
+    live = (entered[start] > 0).nonzero().squeeze(1)
+    given, asked = given[live], asked[live]
 
     edges = torch.zeros(2**n, n, dtype=torch.float64)
-    node = set_index(given | asked)
-    removal = protocol.removal(asked)
+    node, removal, num_asked = set_index(given | asked), protocol.removal(asked), asked.sum(dim=1)
     for size in range(n, 0, -1):
         for i in range(n):
-            states = ((num_asked == size) & asked[:, i]).nonzero().squeeze(1)
-            passed = flow[states] * removal[states, i]
-            edges[:, i].index_add_(0, node[states] - 2**i, passed)
-            flow.index_add_(0, states - 3**i, passed)
+            rows = ((num_asked == size) & asked[:, i]).nonzero().squeeze(1)
+            passed = flow[live[rows]] * removal[rows, i]
+            edges[:, i].index_add_(0, node[rows] - 2**i, passed)
+            flow.index_add_(0, live[rows] - 3**i, passed)
     if reweight:
         edges *= 1 + all_sets(n).sum(dim=1, keepdim=True)
     return edges / edges.sum()

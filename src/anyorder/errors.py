@@ -6,6 +6,7 @@ Public functions call the checks; private ones trust their input.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -114,13 +115,12 @@ def check_permutation(name: str, values: object) -> Tensor:
             f"`{name}` must be a permutation of 0..N-1 as one vector of whole numbers; "
             f"got shape {tuple(order.shape)} of {order.dtype}."
         )
-    counts = torch.bincount(order.clamp(0, len(order) - 1).long(), minlength=len(order))
-    if not (counts == 1).all() or order.min() < 0 or order.max() >= len(order):
-        culprit = int((counts != 1).nonzero()[0]) if (counts != 1).any() else int(order.max())
-        raise ConfigError(
-            f"`{name}` must name each of 0..{len(order) - 1} exactly once; "
-            f"{culprit} is repeated, missing or out of range."
-        )
+    rule = f"`{name}` must name each of 0..{len(order) - 1} exactly once"
+    for variable, times in Counter(order.tolist()).items():
+        if not 0 <= variable < len(order):
+            raise ConfigError(f"{rule}; {variable} is not one of them.")
+        if times > 1:
+            raise ConfigError(f"{rule}; {variable} stands {times} times.")
     return order.long()
 
 

@@ -285,5 +285,5 @@ def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
 def _members(name: str, members: Iterable[int], num_variables: int) -> Tensor:
     row = torch.zeros(num_variables, dtype=torch.bool)
     for member in members:
-        row[check_count(f"a variable of `{name}`", member, low=0, high=num_variables - 1)] = True
+        row[check_count(name, member, low=0, high=num_variables - 1)] = True
     return row

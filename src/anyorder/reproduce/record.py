@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from anyorder.errors import ConfigError
+
 SOURCE = Path(__file__).parent
 
 
@@ -70,6 +72,12 @@ class Record:
             "rows": [asdict(row) for row in self.rows],
             "paired": [asdict(pair) for pair in self.paired],
         }
+
+
+def check_record(path: Path | None) -> None:
+    """Refuses, before the work, a place where no record can be written."""
+    if path is not None and path.is_dir():
+        raise ConfigError(f'`record` must be a file; "{path}" is a folder. Name a file in it.')
 
 
 def print_json(document: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from anyorder.lattice import Weighting, training_masks
 from anyorder.masks import UniformCardinality
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom, lexicographic
 from anyorder.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
-from anyorder.reproduce.record import Record, Row, print_json
+from anyorder.reproduce.record import Record, Row, check_record, print_json
 
 NUM_VARIABLES = 12
 PAPER_SAMPLES = 1_000_000
@@ -70,11 +70,11 @@ COLUMNS = {
     "M": Column("M", MARGINAL),
     "rnd_path": Column("RND\npath", MARGINAL, RND),
     "mac_path": Column("MAC\npath", MARGINAL, MAC),
-    "mac_path_cr": Column("MAC\npath CR", MARGINAL, MAC, reweight=True),
+    "mac_path_cr": Column("MAC\npath+CR", MARGINAL, MAC, reweight=True),
     "rnd_edge": Column("RND\nedge", MARGINAL, RND, "edge"),
     "mac_edge": Column("MAC\nedge", MARGINAL, MAC, "edge"),
-    "mac_edge_cr": Column("MAC\nedge CR", MARGINAL, MAC, "edge", reweight=True),
-    "cond_path_cr": Column("cond.\npath CR", CONDITIONAL, MAC, reweight=True),
+    "mac_edge_cr": Column("MAC\nedge+CR", MARGINAL, MAC, "edge", reweight=True),
+    "cond_path_cr": Column("cond.\npath+CR", CONDITIONAL, MAC, reweight=True),
 }
 
 PRINTED_LAWS = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
@@ -108,6 +108,7 @@ def table7(
     """
     check_count("samples", samples)
     check_count("seed", seed, low=0)
+    check_record(record)
     generator = torch.Generator().manual_seed(seed)
     with Console(stderr=True).status("Enumerating and drawing the laws over masks ..."):
         exact = {name: column.exact() for name, column in COLUMNS.items()}
@@ -154,7 +155,7 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
             "of a million draws the paper's number is from the exact one."
         ),
         box=SIMPLE,
-        padding=(0, 1, 0, 0),
+        padding=0,
     )
     table.add_column("mask", no_wrap=True)
     for column in COLUMNS.values():
@@ -163,7 +164,7 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
         cells = [_share_cell(name, mask, exact, simulated, samples) for name in COLUMNS]
         table.add_row(f"[bold]{mask}[/]\n drawn\n ±\n paper\n off", *cells, end_section=True)
     entropies = [_entropy_cell(name, exact, simulated, samples) for name in COLUMNS]
-    table.add_row("[bold]entropy (nats)[/]\n drawn\n ±\n paper", *entropies)
+    table.add_row("[bold]entropy, nats[/]\n drawn\n ±\n paper", *entropies)
     Console().print(table)
 
 

@@ -1,0 +1,170 @@
+"""The exact sampler of the paper's D^CR against the paper's own way of drawing from it.
+
+    python -m benchmarks.mask_sampling --json
+
+Three samplers draw the same batch of training masks in one process, turn by turn:
+
+    paper   appendix B: draw 100 times too many masks by sorting random keys, cut each by a second,
+            stable sort, then resample the pool by weight without replacement
+    exact   `training_masks(UniformCardinality(N), RemoveGreatest(...), reweight=True)` floor   fill
+    a boolean tensor of the same shape with random bits, the least that any sampler does
+
+`speedup` and `memory_ratio` are paper / exact, `over_floor` is exact / floor. Times are medians;
+the standard error of a ratio comes from its spread over rounds. Memory is the peak of what torch
+allocates, from its profiler.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports its own starts otherwise
+
+import torch
+from cyclopts import App
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
+from anyorder.errors import check_count
+from anyorder.reproduce.record import Record, Row, check_record, print_json
+
+POOL = 100
+"""The appendix draws this many masks for each one that it keeps."""
+
+SHAPES = {"N250": (512, 250), "N3072": (128, 3072)}
+"""The paper's batches: text8 and CIFAR-10."""
+
+
+def papers_way(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
+    """Appendix B of the paper, step by step, at its cost."""
+    pool, n = POOL * batch, num_variables
+    # S ~ M: a random permutation of each row by sorting, its first c places; c uniform on 1..n
+    shuffled = torch.rand(pool, n, generator=generator).argsort(dim=1)
+    size = torch.randint(1, n + 1, (pool, 1), generator=generator)
+    members = shuffled < size
+    # t uniform on 0..c-1; keep the t smallest members, found by sorting members to the front
+    steps = (torch.arange(n).expand(pool, n) < size).float()
+    t = torch.multinomial(steps, 1, generator=generator)
+    front = members.long().sort(dim=1, descending=True, stable=True).indices
+    kept = front.argsort(dim=1) < t
+    # resample by 1 + |e|
+    chosen = torch.multinomial((t + 1.0).squeeze(1), batch, generator=generator)
+    return kept[chosen]
+
+
+def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[str, float]:
+    """Times and weighs the three samplers in turn; see the module's docstring."""
+    generator = torch.Generator().manual_seed(seed)
+    law, protocol = UniformCardinality(num_variables), RemoveGreatest(lexicographic(num_variables))
+
+    def exact() -> object:
+        return training_masks(law, protocol, batch, reweight=True, generator=generator)
+
+    def paper() -> object:
+        return papers_way(batch, num_variables, generator)
+
+    def floor() -> object:
+        bits = torch.empty(batch, num_variables, dtype=torch.bool)
+        return bits.random_(0, 2, generator=generator)
+
+    for sampler in (exact, floor):
+        _seconds(sampler, repeats=20)  # warm up
+    times = torch.tensor(
+        [
+            [_seconds(paper, repeats=1), _seconds(exact, repeats=50), _seconds(floor, repeats=50)]
+            for _ in range(rounds)
+        ]
+    )
+    speedup, over_floor = times[:, 0] / times[:, 1], times[:, 1] / times[:, 2]
+    return {
+        "speedup": float(speedup.median()),
+        "speedup_se": _standard_error(speedup),
+        "memory_ratio": _peak_bytes(paper) / _peak_bytes(exact),
+        "over_floor": float(over_floor.median()),
+        "over_floor_se": _standard_error(over_floor),
+        "rounds": rounds,
+    }
+
+
+def _seconds(work: Callable[[], object], *, repeats: int) -> float:
+    """The median time of one call."""
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        work()
+        times.append(perf_counter() - start)
+    return float(torch.tensor(times).median())
+
+
+def _standard_error(values: Tensor) -> float:
+    return float(values.std() / len(values) ** 0.5)
+
+
+def _peak_bytes(work: Callable[[], object]) -> int:
+    """The most that torch has allocated at one time during one call."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    held = peak = 0
+    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def _show(results: dict[str, dict[str, float]]) -> None:
+    table = Table(title="Drawing training masks from the paper's D^CR")
+    for title in ("", "faster than the paper's way", "less memory", "times the floor"):
+        table.add_column(title, justify="right")
+    for name, result in results.items():
+        batch, n = SHAPES[name]
+        table.add_row(
+            f"N = {n}, batch {batch}",
+            f"{result['speedup']:,.0f} ± {result['speedup_se']:,.0f} times",
+            f"{result['memory_ratio']:,.0f} times",
+            f"{result['over_floor']:.2f} ± {result['over_floor_se']:.2f}",
+        )
+    Console().print(table)
+
+
+app = App(name="python -m benchmarks.mask_sampling", help=__doc__.splitlines()[0])
+
+
+@app.default
+def main(*, rounds: int = 5, seed: int = 0, json: bool = False, record: Path | None = None) -> None:
+    """Measures both shapes of the paper.
+
+    Args:
+        rounds: How many times the three samplers take turns.
+        seed: Of the draws.
+        json: Whether to print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_count("rounds", rounds, low=2)
+    check_record(record)
+    torch.set_num_threads(1)
+    with Console(stderr=True).status("Drawing masks ..."):
+        results = {
+            name: measure(batch, n, rounds=rounds, seed=seed) for name, (batch, n) in SHAPES.items()
+        }
+    if record is not None:
+        command = f"python -m benchmarks.mask_sampling --rounds {rounds} --seed {seed}"
+        rows = [
+            Row(name, "exact", metric, result[metric], result.get(f"{metric}_se"), rounds)
+            for name, result in results.items()
+            for metric in ("speedup", "memory_ratio", "over_floor")
+        ]
+        settings = {"rounds": rounds, "seed": seed, "pool": POOL, "threads": 1, "shapes": SHAPES}
+        Record(command, settings, rows).save(record)
+    if json:
+        print_json(results)
+    else:
+        _show(results)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,100 @@
+"""Exact answers, the slow and obvious way: fractions, loops and every path spelled out.
+
+Nothing here calls the library. Variables are 0..N-1, sets are frozensets, and a law is a dictionary
+from its outcomes to fractions.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import combinations, permutations
+from math import comb
+from typing import TypeVar
+
+Set = frozenset[int]
+Question = tuple[Set, Set]
+Edge = tuple[Set, int]
+K = TypeVar("K")
+
+
+def all_sets(n: int) -> list[Set]:
+    return [frozenset(s) for c in range(n + 1) for s in combinations(range(n), c)]
+
+
+def cardinality_law(n: int, sizes: dict[int, Fraction]) -> dict[Set, Fraction]:
+    """Sets of one size are alike; `sizes` are the probabilities of the sizes."""
+    return {s: sizes.get(len(s), Fraction(0)) / comb(n, len(s)) for s in all_sets(n)}
+
+
+def uniform_sizes(low: int, high: int) -> dict[int, Fraction]:
+    return {c: Fraction(1, high - low + 1) for c in range(low, high + 1)}
+
+
+def bernoulli_sizes(n: int, p: Fraction) -> dict[int, Fraction]:
+    return {c: comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)}
+
+
+def marginals(law: dict[Set, Fraction]) -> dict[Question, Fraction]:
+    return {(frozenset(), s): mass for s, mass in law.items()}
+
+
+def conditionals(n: int, law: dict[Set, Fraction]) -> dict[Question, Fraction]:
+    return {(s, frozenset(range(n)) - s): mass for s, mass in law.items()}
+
+
+def mixture(
+    parts: Iterable[tuple[Fraction, dict[Question, Fraction]]],
+) -> dict[Question, Fraction]:
+    mixed: dict[Question, Fraction] = defaultdict(Fraction)
+    for share, law in parts:
+        for question, mass in law.items():
+            mixed[question] += share * mass
+    return dict(mixed)
+
+
+def restrict(law: dict[Question, Fraction], available: Set) -> dict[Question, Fraction]:
+    """Questions about the available variables, given that something is left to ask."""
+    kept: dict[Question, Fraction] = defaultdict(Fraction)
+    for (given, query), mass in law.items():
+        if query & available:
+            kept[given & available, query & available] += mass
+    return normalised(kept)
+
+
+def edge_law(
+    questions: dict[Question, Fraction],
+    order: list[int] | None,
+    *,
+    weighting: str,
+    reweight: bool,
+) -> dict[Edge, Fraction]:
+    """The law over edges (e, i): walk every path of every question. `order=None` is w-RND."""
+    edges: dict[Edge, Fraction] = defaultdict(Fraction)
+    for (given, query), mass in questions.items():
+        if not query or not mass:
+            continue
+        paths = [sorted(query, key=order.index)] if order else list(permutations(query))
+        share = mass / len(paths) / (len(query) if weighting == "path" else 1)
+        for path in paths:
+            for t, i in enumerate(path):
+                e = given | set(path[:t])
+                edges[e, i] += share * (1 + len(e) if reweight else 1)
+    return normalised(edges)
+
+
+def node_law(edges: dict[Edge, Fraction]) -> dict[Set, Fraction]:
+    nodes: dict[Set, Fraction] = defaultdict(Fraction)
+    for (e, _), mass in edges.items():
+        nodes[e] += mass
+    return dict(nodes)
+
+
+def edge_weights(edges: dict[Edge, Fraction]) -> dict[Edge, Fraction]:
+    """The share q(i | e) of the mass of node e that runs along the edge (e, i)."""
+    nodes = node_law(edges)
+    return {(e, i): mass / nodes[e] for (e, i), mass in edges.items() if nodes[e]}
+
+
+def normalised(law: dict[K, Fraction]) -> dict[K, Fraction]:
+    total = sum(law.values())
+    return {key: mass / total for key, mass in law.items()}

@@ -1,0 +1,65 @@
+"""The house rules that a reader relies on: the way imports go, and the size of files."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "anyorder"
+
+# Each layer may import from the layers before it; names of one layer may not import each other,
+# except where they are listed one by one.
+LAYERS = [
+    ["errors"],
+    ["variables"],
+    ["random_sets"],
+    ["masks"],
+    ["query_laws"],
+    ["protocols"],
+    ["lattice"],
+    ["enumeration", "exact_weights"],
+    ["reproduce.record"],
+    ["reproduce.table7"],
+    ["cli"],
+]
+PLACE = {module: place for place, layer in enumerate(LAYERS) for module in layer}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("anyorder."):
+            found.add((node.module or "").removeprefix("anyorder."))
+        elif isinstance(node, ast.Import):
+            found |= {a.name.removeprefix("anyorder.") for a in node.names if "anyorder" in a.name}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_imports_go_one_way(path):
+    name = module_name(path)
+    if path.name == "__init__.py":
+        assert not imported(path), "the public names are listed in __init__.pyi"
+        return
+    assert name in PLACE, f"give {name} its place in LAYERS"
+    for other in imported(path):
+        assert PLACE[other] < PLACE[name], f"{name} must not import {other}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_files_are_small_and_named_after_their_idea(path):
+    assert len(path.read_text().splitlines()) < 400
+    assert path.stem not in {"utils", "common", "core", "helpers", "base", "manager"}
+
+
+def test_public_names_are_all_there():
+    import anyorder
+
+    assert len(anyorder.__all__) > 20
+    for name in anyorder.__all__:
+        assert getattr(anyorder, name).__module__.startswith("anyorder.")

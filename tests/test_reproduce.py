@@ -1,0 +1,91 @@
+"""Table 7 shows the exact laws, the simulation and the paper's numbers, and keeps a record."""
+
+import json
+
+import pytest
+import torch
+
+from anyorder.reproduce import table7
+from anyorder.reproduce.record import Paired, Record, Row
+from anyorder.reproduce.table7 import COLUMNS, PRINTED_ROWS, _document, _plug_in_entropy
+
+# counts per million, to the nearest: M, RND path, MAC path, MAC path + CR, conditional path + CR
+EXACT = {
+    "011111111110": (1263, 220, 631, 1852, 751),
+    "100000000000": (6944, 14606, 76389, 40741, 1638),
+    "100000000101": (379, 481, 0, 0, 73),
+    "100000001000": (1263, 2024, 526, 421, 246),
+    "111111111110": (6944, 579, 6944, 22222, 108108),
+}
+
+
+@pytest.fixture(scope="module")
+def laws():
+    generator = torch.Generator().manual_seed(0)
+    exact = {name: column.exact() for name, column in COLUMNS.items()}
+    return exact, {name: c.simulated(20_000, generator) for name, c in COLUMNS.items()}
+
+
+def test_rows_and_entropies(laws):
+    document = _document(*laws, 20_000)
+    names = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
+    for mask, counts in EXACT.items():
+        assert tuple(round(document["rows"][mask][name]) for name in names) == counts
+    assert {name: round(value, 3) for name, value in document["entropy"].items()} == {
+        "M": 7.212,
+        "rnd_path": 5.745,
+        "mac_path": 4.439,
+        "mac_path_cr": 5.521,
+        "rnd_edge": 6.691,
+        "mac_edge": 4.738,
+        "mac_edge_cr": 5.343,
+        "cond_path_cr": 5.378,
+    }
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_the_simulation_agrees_with_enumeration(name, laws):
+    exact, simulated = (law[name] for law in laws)
+    standard_error = (exact * (1 - exact) / 20_000).sqrt()
+    # Among 4096 masks chance makes the largest of these about 4 (more for masks seen once or
+    # twice).
+    frequent = exact > 10 / 20_000
+    assert ((simulated - exact) / standard_error)[frequent].abs().max() < 5
+    value, se = _plug_in_entropy(simulated, 20_000)
+    # The correction of the entropy's bias is of first order: allow as much again.
+    bias = (simulated > 0).sum() / 40_000
+    assert abs(value - torch.special.entr(exact).sum()) < 4 * se + bias
+
+
+def test_the_table_fits_a_terminal(capsys):
+    table7.table7(samples=2_000)
+    shown = capsys.readouterr().out
+    assert all(mask in shown for mask in PRINTED_ROWS)
+    assert all(number in shown for number in ("76,389", "108,108", "12,821", "7.212", "5.378"))
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_the_record_holds_command_commit_and_rows(tmp_path, capsys):
+    path = tmp_path / "new" / "table7.json"
+    table7.table7(samples=2_000, seed=3, json=True, record=path)
+    capsys.readouterr()
+    record = json.loads(path.read_text())
+    assert record["command"] == "anyorder reproduce table7 --samples 2000 --seed 3"
+    assert set(record) == {
+        "command", "commit", "dirty", "settings", "versions", "rows", "paired"
+    }  # fmt: skip
+    row = next(
+        r for r in record["rows"] if r["metric"] == "entropy_exact_nats" and r["model"] == "M"
+    )
+    assert round(row["value"], 3) == 7.212
+    assert record["versions"]["torch"]
+
+
+def test_a_record_of_code_outside_git_has_no_commit(monkeypatch, tmp_path):
+    monkeypatch.setattr("anyorder.reproduce.record.SOURCE", tmp_path)
+    record = Record("c", {}, [Row("d", "m", "x", 1.0)], [Paired("d", "a", "b", "x", 0.5, 0.1)])
+    document = record.to_json()
+    assert (document["commit"], document["dirty"]) == (None, None)
+    assert document["paired"] == [
+        {"dataset": "d", "a": "a", "b": "b", "metric": "x", "difference": 0.5, "se": 0.1}
+    ]

@@ -1,0 +1,73 @@
+"""Schemas survive JSON, and refuse what they cannot describe."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder import Schema, SchemaError, Variable
+
+NAMES = st.text(min_size=1, max_size=8)
+LEVELS = st.lists(
+    st.one_of(st.text(max_size=5), st.integers(2, 10**15), st.floats(-0.9, -0.1), st.booleans()),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+VARIABLES = st.one_of(
+    st.builds(Variable.continuous, NAMES, context=st.booleans()),
+    st.builds(Variable.categorical, NAMES, LEVELS, context=st.booleans()),
+)
+
+
+@given(st.lists(VARIABLES, min_size=1, max_size=8, unique_by=lambda v: v.name))
+def test_json_round_trip(variables):
+    schema = Schema(tuple(variables))
+    back = Schema.from_json(schema.to_json())
+    assert back == schema
+    levels = [[type(level) for level in v.levels or ()] for v in schema]
+    assert [[type(level) for level in v.levels or ()] for v in back] == levels
+
+
+def test_context_stands_outside_the_count():
+    schema = Schema((Variable.continuous("state", context=True), Variable.continuous("action")))
+    assert (schema.num_variables, len(schema), schema["action"].num_levels) == (1, 2, 0)
+
+
+BAD_VARIABLES = {
+    "no name": (lambda: Variable.continuous(""), "non-empty string; got ''"),
+    "odd kind": (
+        lambda: Variable("a", "ordinal"),
+        '"categorical" or "continuous"; got \'ordinal\'',
+    ),
+    "levels of a number": (lambda: Variable("a", "continuous", (1,)), "must not have `levels`"),
+    "no levels": (lambda: Variable.categorical("a", []), "at least one level; got none"),
+    "NaN level": (
+        lambda: Variable.categorical("a", [1.0, float("nan")]),
+        "finite numbers; got nan",
+    ),
+    "twice": (lambda: Variable.categorical("a", ["x", "x"]), "'x' stands 2 times"),
+    "equal in JSON": (lambda: Variable.categorical("a", [1, True]), "1 stands 2 times"),
+    "no variables": (lambda: Schema(()), "at least one variable; got none"),
+    "not a variable": (lambda: Schema(("age",)), "`Variable`s only; got 'age'"),
+    "same name": (lambda: Schema((Variable.continuous("a"),) * 2), '"a" stands 2 times. Rename it'),
+    "unknown": (
+        lambda: Schema((Variable.continuous("age"),)).index("agee"),
+        'no variable "agee". Did you mean "age"?',
+    ),
+    "not JSON": (lambda: Schema.from_json("{"), "not a schema written by anyorder"),
+    "other JSON": (lambda: Schema.from_json("[1]"), "not a schema written by anyorder"),
+    "newer": (
+        lambda: Schema.from_json(json.dumps({"format": 9, "variables": []})),
+        "has format 9; this version reads 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VARIABLES)
+def test_bad_descriptions_are_refused_in_a_sentence(name):
+    build, sentence = BAD_VARIABLES[name]
+    with pytest.raises(SchemaError) as caught:
+        build()
+    assert sentence in str(caught.value)
