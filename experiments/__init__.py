@@ -1,0 +1,1 @@
+"""Results for the record, and the tables of the documents that are made from them."""

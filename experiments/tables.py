@@ -1,0 +1,93 @@
+"""Writes the result tables of the README from `experiments/results`.
+
+    python -m experiments.tables            writes them
+    python -m experiments.tables --check    says whether they are up to date
+
+A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a function of
+this file.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from anyorder.reproduce.table7 import PRINTED_ENTROPY
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md"]
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def mask_sampling() -> str:
+    """The exact sampler against the paper's."""
+    record = _record("mask_sampling.paper")
+    lines = [
+        "| | faster than the paper's resampling | less memory | time over the floor |",
+        "|---|---|---|---|",
+    ]
+    for name, (batch, n) in record["settings"]["shapes"].items():
+        found = {row["metric"]: row for row in record["rows"] if row["dataset"] == name}
+        speedup, floor = found["speedup"], found["over_floor"]
+        lines.append(
+            f"| N = {n}, batch {batch} | {speedup['value']:,.0f} ± {speedup['se']:,.0f} times "
+            f"| {found['memory_ratio']['value']:,.0f} times "
+            f"| {floor['value']:.2f} ± {floor['se']:.2f} |"
+        )
+    return "\n".join([*lines, "", _source(record)])
+
+
+def table7() -> str:
+    """The entropies of Table 7: exact, simulated, printed."""
+    record = _record("table7.paper")
+    titles = {
+        "M": "M, the test law",
+        "rnd_path": "w-RND, path",
+        "mac_path": "w-MAC, path",
+        "mac_path_cr": "w-MAC, path + CR",
+        "rnd_edge": "w-RND, edge",
+        "mac_edge": "w-MAC, edge",
+        "mac_edge_cr": "w-MAC, edge + CR",
+        "cond_path_cr": "conditional queries, path + CR",
+    }
+    found = {(row["model"], row["metric"]): row for row in record["rows"]}
+    lines = ["| law over masks, N = 12 | exact | simulated | paper |", "|---|---|---|---|"]
+    for name, title in titles.items():
+        drawn = found[name, "entropy_simulated_nats"]
+        paper = f"{PRINTED_ENTROPY[name]:.2f}" if name in PRINTED_ENTROPY else ""
+        lines.append(
+            f"| {title} | {found[name, 'entropy_exact_nats']['value']:.3f} "
+            f"| {drawn['value']:.3f} ± {drawn['se']:.3f} | {paper} |"
+        )
+    return "\n".join([*lines, "", f"Entropies in nats. {_source(record)}"])
+
+
+TABLES: dict[str, Callable[[], str]] = {"mask_sampling": mask_sampling, "table7": table7}
+
+
+def filled(text: str) -> str:
+    """The document with its tables made anew."""
+    return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
+
+
+def main() -> None:
+    """Writes the tables, or checks them."""
+    stale = [path for path in DOCUMENTS if filled(path.read_text()) != path.read_text()]
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"Run `make tables`: {[path.name for path in stale]} are stale." if stale else 0)
+    for path in stale:
+        path.write_text(filled(path.read_text()))
+
+
+def _record(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
+
+
+def _source(record: dict[str, Any]) -> str:
+    return f"From `{record['command']}` at commit `{record['commit'][:9]}`."
+
+
+if __name__ == "__main__":
+    main()
