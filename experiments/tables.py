@@ -3,8 +3,7 @@
     python -m experiments.tables            writes them
     python -m experiments.tables --check    says whether they are up to date
 
-A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a function of
-this file.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a function below.
 """
 
 import json
