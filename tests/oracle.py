@@ -98,3 +98,17 @@ def edge_weights(edges: dict[Edge, Fraction]) -> dict[Edge, Fraction]:
 def normalised(law: dict[K, Fraction]) -> dict[K, Fraction]:
     total = sum(law.values())
     return {key: mass / total for key, mass in law.items()}
+
+
+Values = tuple[int, ...]
+Joint = dict[Values, float]
+
+
+def marginal(joint: Joint, x: Values, members: Set) -> float:
+    """p(x_members): the sum over all completions."""
+    return sum(p for values, p in joint.items() if all(values[i] == x[i] for i in members))
+
+
+def conditional(joint: Joint, x: Values, query: Set, given: Set) -> float:
+    """p(x_query | x_given) by Bayes' rule."""
+    return marginal(joint, x, query | given) / marginal(joint, x, given)

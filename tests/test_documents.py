@@ -19,9 +19,9 @@ def test_tables_are_made_from_the_records(path):
 def test_python_blocks_run_and_print_what_they_say(path):
     blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     assert blocks
-    session = doctest.DocTestParser().get_doctest(
+    parsed = doctest.DocTestParser().get_doctest(
         "".join(blocks), {}, path.name, str(path), lineno=0
     )
-    assert session.examples
-    results = doctest.DocTestRunner().run(session)
+    assert parsed.examples
+    results = doctest.DocTestRunner().run(parsed)
     assert results.failed == 0

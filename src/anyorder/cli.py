@@ -20,10 +20,12 @@ USER_ERROR = 2
 INTERRUPTED = 130
 """The exit code that shells expect after Ctrl-C."""
 
+BROKEN_PIPE = 141
+"""The exit code that shells expect when the reader of a pipe has gone."""
+
 app = App(
     name="anyorder",
     help="Train one model, then ask it anything of the form p(these variables | those variables).",
-    result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
@@ -55,13 +57,25 @@ def table7(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; what the user can mend is one sentence and exit code 2."""
+    """The entry point of the `anyorder` command."""
+    run(app, arguments)
+
+
+def run(command: App, arguments: list[str] | None = None) -> None:
+    """Runs a command line; what the user can mend is one sentence and exit code 2."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        command(
+            arguments,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("Stopped.", code=INTERRUPTED)
+    except BrokenPipeError:
+        _close_quietly()
     except OSError as error:
         _fail(f"{error.strerror}: {error.filename}")
     except ValueError as error:
@@ -71,6 +85,12 @@ def main(arguments: list[str] | None = None) -> None:
         if not isinstance(error, AnyOrderError):
             raise
         _fail(str(error))
+
+
+def _close_quietly() -> None:
+    """Whoever read our output has gone: point it nowhere, so that closing it does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(BROKEN_PIPE)
 
 
 def _fail(sentence: str, *, code: int = USER_ERROR) -> None:

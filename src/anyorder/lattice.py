@@ -25,8 +25,8 @@ of uniform size among the other variables: coins. And e is what these coins say 
 
     i uniform on 1..N,   p uniform on (0, 1),   e = the j < i whose coin of probability p is heads
 
-is the law that the paper's appendix draws with two sorts a row. A weight that depends on sizes only
-changes the laws of i and p. With n for the number of variables and i counted from 1:
+is the law that the paper's appendix draws with three sorts a row. A weight that depends on sizes
+only changes the laws of i and p. With n for the number of variables and i counted from 1:
 
     marginal queries: e holds those of the variables before i whose coins are heads
         path         P(i) = const     p ~ Beta(1, 1)
@@ -226,7 +226,7 @@ def _tossed(
             heads |= position == sure.to(torch.int32)[:, None]
         observed = heads.logical_and_(position < place)
     if available is None:
-        return Edges(observed, protocol.order.to(device)[i - 1])
+        return Edges(observed, protocol.canonical_order.to(device)[i - 1])
     return Edges(observed, (position == place).int().argmax(dim=1))
 
 

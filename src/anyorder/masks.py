@@ -163,7 +163,7 @@ class FixedCardinality(UniformCardinality):
 
     def __init__(self, num_variables: int, cardinality: int) -> None:
         check_count("num_variables", num_variables)
-        check_count("cardinality", cardinality, low=0, high=num_variables)
+        self.cardinality = check_count("cardinality", cardinality, low=0, high=num_variables)
         super().__init__(num_variables, low=cardinality, high=cardinality)
 
 
@@ -197,14 +197,19 @@ class Fixed(MaskDistribution):
         probabilities: The probability of each; equal by default.
     """
 
-    def __init__(self, sets: Tensor, probabilities: Sequence[float] | Tensor | None = None) -> None:
-        if not isinstance(sets, Tensor) or sets.ndim != 2 or 0 in sets.shape:
+    def __init__(
+        self,
+        sets: Tensor | Sequence[Sequence[bool]],
+        probabilities: Sequence[float] | Tensor | None = None,
+    ) -> None:
+        rows = torch.as_tensor(sets)
+        if rows.ndim != 2 or 0 in rows.shape:
             raise ConfigError("`sets` must be a boolean tensor (sets, vars) with a row or more.")
-        self.num_variables = sets.shape[1]
-        self.sets = check_sets("sets", sets, self.num_variables)
-        equal = torch.full((len(sets),), 1 / len(sets), dtype=torch.float64)
+        self.num_variables = rows.shape[1]
+        self.sets = check_sets("sets", rows, self.num_variables)
+        equal = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
         self.probabilities = check_probabilities(
-            "probabilities", equal if probabilities is None else probabilities, size=len(sets)
+            "probabilities", equal if probabilities is None else probabilities, size=len(rows)
         )
 
     @property

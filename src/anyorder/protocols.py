@@ -92,16 +92,16 @@ class RemoveGreatest(DecompositionProtocol):
     """
 
     def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
-        self.order = check_permutation("canonical_order", canonical_order)
-        self.num_variables = len(self.order)
-        self.position = self.order.argsort()
-        """The place of each variable in the canonical order: the inverse of `order`."""
+        self.canonical_order = check_permutation("canonical_order", canonical_order)
+        self.num_variables = len(self.canonical_order)
+        self.position = self.canonical_order.argsort()
+        """The place of each variable in the canonical order: the inverse of that order."""
 
     def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """The canonical order of the members; see `DecompositionProtocol.rank`."""
         del generator  # there is one path
         check_sets("members", members, self.num_variables)
-        ordered = members[:, self.order.to(members.device)]
+        ordered = members[:, self.canonical_order.to(members.device)]
         inside = ordered.cumsum(dim=1) - 1
         outside = (~ordered).cumsum(dim=1) + inside[:, -1:]
         return torch.where(ordered, inside, outside)[:, self.position.to(members.device)]
@@ -112,7 +112,7 @@ class RemoveGreatest(DecompositionProtocol):
         return (members & (self.rank(members) == last)).double()
 
     def __repr__(self) -> str:
-        return f"RemoveGreatest({self.order.tolist()})"
+        return f"RemoveGreatest({self.canonical_order.tolist()})"
 
 
 def lexicographic(num_variables: int) -> Tensor:

@@ -13,9 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, check_count, check_disjoint, check_sets, check_weights
+from anyorder.errors import (
+    ConfigError,
+    QueryError,
+    check_count,
+    check_disjoint,
+    check_sets,
+    check_weights,
+)
 from anyorder.masks import CardinalityLaw, MaskDistribution, UniformCardinality
-from anyorder.random_sets import categories, redraw, source_device
+from anyorder.random_sets import categories, redraw, source_device, subsets
 
 
 class Query(NamedTuple):
@@ -76,6 +83,25 @@ class QueryLaw(ABC):
             return given & have[rows], query & have[rows]
 
         return Query(*redraw(draw, lambda _, drawn: drawn[1].any(dim=1), batch, device=device))
+
+    def sample_one_size(self, batch: int, *, generator: torch.Generator | None = None) -> Query:
+        """Draws questions that all give and ask equally many variables, where the law allows it.
+
+        The law of each row by itself is that of `sample`, empty questions passed over; the rows
+        of a batch share their sizes. Where questions of one size are not alike, rows are drawn one
+        by one.
+        """
+        check_count("batch", batch)
+        device = source_device(generator)
+        sizes = self.asked_sizes(self.num_variables)
+        everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
+        if sizes is None:
+            return self.sample(batch, available=everything, generator=generator)
+        if not (sizes[1:] > 0).any():
+            raise QueryError("The query law never asks anything: give it larger queries.")
+        size = 1 + categories(sizes[None, 1:].to(device), generator=generator)
+        query = subsets(size.expand(batch), everything, generator=generator)
+        return Query(~query if self.asks_rest else torch.zeros_like(query), query)
 
     def log_prob(self, given: Tensor, query: Tensor) -> Tensor:
         """The log probability of each question, float64 of shape ``(batch,)``."""
@@ -198,6 +224,13 @@ class MixtureQueries(QueryLaw):
         given, query = zip(*(law.max_sizes for law in self.laws), strict=True)
         return max(given), max(query)
 
+    def sample_one_size(self, batch: int, *, generator: torch.Generator | None = None) -> Query:
+        """One law for the whole batch, and one size of it; see `QueryLaw.sample_one_size`."""
+        choice = int(
+            categories(self.weights[None].to(source_device(generator)), generator=generator)
+        )
+        return self.laws[choice].sample_one_size(batch, generator=generator)
+
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         choice = categories(self.weights.to(device).expand(batch, -1), generator=generator)
         drawn = Query(
@@ -247,6 +280,14 @@ class QueryList(QueryLaw):
         if not self.query.any(dim=1).all():
             raise ConfigError("Every query of `queries` must ask at least one variable.")
         self.weights = check_weights("weights", weights, size=len(triples))
+
+    @property
+    def queries(self) -> list[tuple[list[int], list[int], float]]:
+        """The questions as they were given, with weights that sum to 1."""
+        sets = zip(self.given, self.query, self.weights.tolist(), strict=True)
+        return [
+            (g.nonzero().flatten().tolist(), q.nonzero().flatten().tolist(), w) for g, q, w in sets
+        ]
 
     @property
     def max_sizes(self) -> tuple[int, int]:

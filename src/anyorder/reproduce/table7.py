@@ -77,22 +77,22 @@ COLUMNS = {
     "cond_path_cr": Column("cond.\npath+CR", CONDITIONAL, MAC, reweight=True),
 }
 
-PRINTED_LAWS = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
+PAPER_LAWS = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
 """The laws that the paper simulated; the last is in its data file but not in print."""
 
-PRINTED_COUNTS = {
+PAPER_COUNTS = {
     "011111111110": (1261, 222, 650, 1827, 703),
     "100000000000": (7037, 14803, 76381, 41441, 1634),
     "100000000101": (407, 521, 0, 0, 68),
     "100000001000": (1288, 1975, 536, 430, 233),
     "111111111110": (6956, 433, 6935, 21094, 107774),
 }
-PRINTED_ENTROPIES = (7.21, 5.74, 4.44, 5.51, 5.39)
+PAPER_ENTROPIES = (7.21, 5.74, 4.44, 5.51, 5.39)
 
-PRINTED_ROWS = {
-    mask: dict(zip(PRINTED_LAWS, counts, strict=True)) for mask, counts in PRINTED_COUNTS.items()
+PAPER_ROWS = {
+    mask: dict(zip(PAPER_LAWS, counts, strict=True)) for mask, counts in PAPER_COUNTS.items()
 }
-PRINTED_ENTROPY = dict(zip(PRINTED_LAWS, PRINTED_ENTROPIES, strict=True))
+PAPER_ENTROPY = dict(zip(PAPER_LAWS, PAPER_ENTROPIES, strict=True))
 
 
 def table7(
@@ -129,7 +129,7 @@ def _document(
     def rows(laws: dict[str, Tensor]) -> dict[str, dict[str, float]]:
         return {
             mask: {name: float(law[_index(mask)]) * PER_MILLION for name, law in laws.items()}
-            for mask in PRINTED_ROWS
+            for mask in PAPER_ROWS
         }
 
     return {
@@ -143,7 +143,7 @@ def _document(
             },
             "rows": rows(simulated),
         },
-        "printed": {"entropy": PRINTED_ENTROPY, "rows": PRINTED_ROWS},
+        "paper": {"entropy": PAPER_ENTROPY, "rows": PAPER_ROWS},
     }
 
 
@@ -151,8 +151,10 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
     table = Table(
         title=f"Table 7: masks per million under each law, N = {NUM_VARIABLES}",
         caption=(
-            f"drawn: {samples:,} masks, with their standard error; off: how many standard errors "
-            "of a million draws the paper's number is from the exact one."
+            f"drawn: {samples:,} masks, with their standard error. paper: its simulation of a "
+            "million; the last column is in its data file, not in print. off: by how many standard "
+            "errors it misses the exact law. Reweighted masks (CR) miss because resampling is "
+            "biased, RND's last one probably because its sort breaks ties by position."
         ),
         box=SIMPLE,
         padding=0,
@@ -160,7 +162,7 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
     table.add_column("mask", no_wrap=True)
     for column in COLUMNS.values():
         table.add_column(column.title, justify="right", no_wrap=True)
-    for mask in PRINTED_ROWS:
+    for mask in PAPER_ROWS:
         cells = [_share_cell(name, mask, exact, simulated, samples) for name in COLUMNS]
         table.add_row(f"[bold]{mask}[/]\n drawn\n ±\n paper\n off", *cells, end_section=True)
     entropies = [_entropy_cell(name, exact, simulated, samples) for name in COLUMNS]
@@ -175,13 +177,13 @@ def _share_cell(
     lines = [
         f"[bold]{share * PER_MILLION:,.0f}[/]",
         f"{drawn * PER_MILLION:,.0f}",
-        f"{_share_se(drawn, samples) * PER_MILLION:,.0f}",
+        f"{_share_se(drawn, samples) * PER_MILLION:,.0f}" if drawn or not share else "-",
     ]
-    if name in PRINTED_ROWS[mask]:
-        printed = PRINTED_ROWS[mask][name]
-        lines.append(f"{printed:,}")
+    if name in PAPER_ROWS[mask]:
+        paper = PAPER_ROWS[mask][name]
+        lines.append(f"{paper:,}")
         if share > 0:
-            off = (printed / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
+            off = (paper / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
             lines.append(f"[dim]{off:+.1f}[/]")
     return "\n".join(lines)
 
@@ -191,8 +193,8 @@ def _entropy_cell(
 ) -> str:
     value, se = _plug_in_entropy(simulated[name], samples)
     lines = [f"[bold]{entropy(exact[name]):.3f}[/]", f"{value:.3f}", f"{se:.3f}"]
-    if name in PRINTED_ENTROPY:
-        lines.append(f"{PRINTED_ENTROPY[name]:.2f}")
+    if name in PAPER_ENTROPY:
+        lines.append(f"{PAPER_ENTROPY[name]:.2f}")
     return "\n".join(lines)
 
 
@@ -202,7 +204,7 @@ def _record_rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples
         value, se = _plug_in_entropy(simulated[name], samples)
         rows.append(Row("N=12", name, "entropy_exact_nats", entropy(exact[name])))
         rows.append(Row("N=12", name, "entropy_simulated_nats", value, se, samples))
-        for mask in PRINTED_ROWS:
+        for mask in PAPER_ROWS:
             share, drawn = (float(law[name][_index(mask)]) for law in (exact, simulated))
             rows.append(Row(mask, name, "exact_per_million", share * PER_MILLION))
             rows.append(

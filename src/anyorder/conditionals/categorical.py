@@ -1,0 +1,92 @@
+"""Conditionals of categorical variables: features -> a probability of each level."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.variables import Schema
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Probabilities of the levels of one variable an edge.
+
+    Args:
+        logits: Shape ``(..., levels)``; -inf for levels that a variable does not have.
+    """
+
+    logits: Tensor
+
+    @property
+    def log_probs(self) -> Tensor:
+        """The log probability of each level. Shape ``(..., levels)``."""
+        return self.logits.log_softmax(dim=-1)
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log probability of `values`, the codes of levels. Shape ``(...)``."""
+        return self.log_probs.gather(-1, values.long().unsqueeze(-1)).squeeze(-1)
+
+    def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
+        """Draws a level for each edge. Shape ``(...)``."""
+        # Doubles: a float32 uniform never falls below 2^-24, and rare levels would never be drawn.
+        cdf = self.logits.double().softmax(dim=-1).cumsum(dim=-1)
+        u = torch.rand(
+            self.logits.shape[:-1], dtype=torch.float64, device=cdf.device, generator=generator
+        )
+        return (cdf < (u * cdf[..., -1]).unsqueeze(-1)).sum(dim=-1)
+
+    def mode(self) -> Tensor:
+        """The most probable level of each edge. Shape ``(...)``."""
+        return self.logits.argmax(dim=-1)
+
+    def entropy(self) -> Tensor:
+        """The entropy in nats. Shape ``(...)``."""
+        return torch.special.entr(self.log_probs.exp()).sum(dim=-1)
+
+    def tempered(self, temperature: float, top_k: int | None = None) -> "Categorical":
+        """Sharper (temperature below 1) or flatter, and without all but the `top_k` levels."""
+        logits = self.logits
+        if top_k is not None and top_k < logits.shape[-1]:
+            least = logits.topk(top_k, dim=-1).values[..., -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        return Categorical(logits / temperature)
+
+
+class CategoricalConditionals(nn.Module):
+    """Projects the features of an edge to the levels of its variable.
+
+    Variables that all have the same levels (the characters of a text) share one projection;
+    otherwise each has its own.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+    """
+
+    def __init__(self, schema: Schema, *, width: int) -> None:
+        super().__init__()
+        self.width = width
+        sizes = [variable.num_levels for variable in schema]
+        self.shared = len({variable.levels for variable in schema}) == 1
+        tables = 1 if self.shared else len(sizes)
+        self.weight = nn.Parameter(torch.empty(tables, max(sizes), width))
+        self.bias = nn.Parameter(torch.zeros(tables, max(sizes)))
+        nn.init.normal_(self.weight, std=width**-0.5)
+        beyond = torch.arange(max(sizes)) >= torch.tensor(sizes)[:, None]  # (vars, levels)
+        self.register_buffer("beyond", beyond, persistent=False)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Categorical:
+        """The conditionals of edges.
+
+        Args:
+            features: Shape ``(..., width)``.
+            variables: The variable of each edge. Shape ``(...)``.
+        """
+        if self.shared:
+            return Categorical(nn.functional.linear(features, self.weight[0], self.bias[0]))
+        logits = (self.weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[
+            variables
+        ]
+        return Categorical(logits.masked_fill(self.beyond[variables], -math.inf))

@@ -1,0 +1,1 @@
+"""Raw files in, tensors and a schema out: one module a domain."""

@@ -1,0 +1,138 @@
+"""How good a model is: bits for each variable, with standard errors, row by row.
+
+Joint and marginal figures are for each variable of the *model*, as in the paper: -log2 p(x) / N and
+-E log2 p(x_S) / N with S ~ M. Conditional figures are for each variable *asked*. The published runs
+estimate both from one random edge a row; here whole paths are summed.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import check_count
+from anyorder.masks import Bernoulli
+from anyorder.model import MAX_BATCH, AnyOrderModel
+from anyorder.queries import checked_question, log_prob
+from anyorder.query_laws import ConditionalQueries, Query
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over rows, with its standard error; keeps the rows for paired comparisons."""
+
+    rows: Tensor
+
+    @property
+    def value(self) -> float:
+        """The mean."""
+        return float(self.rows.mean())
+
+    @property
+    def se(self) -> float:
+        """The standard error of the mean."""
+        return float(self.rows.std() / len(self.rows) ** 0.5) if len(self.rows) > 1 else math.nan
+
+    def minus(self, other: "Estimate") -> "Estimate":
+        """The paired difference, row by row."""
+        return Estimate(self.rows - other.rows)
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {self.se:.4f}"
+
+
+def joint_bits(model: AnyOrderModel, x: Tensor, **options: object) -> Estimate:
+    """Bits for each variable of the joint, -log2 p(x) / N."""
+    logs = log_prob(model, x, **options)  # type: ignore[arg-type]
+    return Estimate(-logs.cpu() / (math.log(2) * model.num_variables))
+
+
+def marginal_bits(model: AnyOrderModel, x: Tensor, *, seed: int = 0, **options: object) -> Estimate:
+    """Bits for each variable of marginals, -log2 p(x_S) / N, one S ~ `UniformCardinality` a row.
+
+    The sets depend on `seed` and the number of rows only, so that models can be compared in pairs.
+    """
+    query = marginal_questions(model.num_variables, len(x), seed=seed).query
+    logs = log_prob(model, x, query=query, **options)  # type: ignore[arg-type]
+    return Estimate(-logs.cpu() / (math.log(2) * model.num_variables))
+
+
+def conditional_bits(
+    model: AnyOrderModel, x: Tensor, *, seed: int = 0, **options: object
+) -> Estimate:
+    """Bits for each variable asked, -log2 p(x_u | x_e) / |u|, with a random half given."""
+    given, query = half_given(model.num_variables, len(x), seed=seed)
+    logs = log_prob(model, x, query=query, given=given, **options)  # type: ignore[arg-type]
+    return Estimate(-logs.cpu() / (math.log(2) * query.sum(dim=1)))
+
+
+def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
+    """Sets S ~ `UniformCardinality`, with sizes spread evenly over the rows.
+
+    Row r has the size at the (r + u) / rows quantile, u uniform: an unbiased sample of sizes with
+    less noise than independent ones.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    quantiles = (
+        torch.randperm(rows, generator=generator) + torch.rand(rows, generator=generator)
+    ) / rows
+    sizes = 1 + (quantiles * num_variables).long().clamp(max=num_variables - 1)
+    order = torch.rand(rows, num_variables, dtype=torch.float64, generator=generator).argsort(dim=1)
+    query = torch.zeros(rows, num_variables, dtype=torch.bool).scatter_(
+        1, order, torch.arange(num_variables) < sizes[:, None]
+    )
+    return Query(torch.zeros_like(query), query)
+
+
+def half_given(num_variables: int, rows: int, *, seed: int) -> Query:
+    """Each variable is given with probability 1/2, the rest is asked; never nothing."""
+    law = ConditionalQueries(num_variables, Bernoulli(num_variables, 0.5))
+    everything = torch.ones(rows, num_variables, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(seed)
+    return law.sample(rows, available=everything, generator=generator)
+
+
+@torch.no_grad()
+def stratified_log_prob(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Tensor | None = None,
+    given: Tensor | None = None,
+    steps: int = 32,
+    max_batch: int = MAX_BATCH,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """An unbiased estimate of `log_prob` from a few steps of the walk, for masked networks.
+
+    The steps of a path are cut into `steps` runs of nearly equal length; one step of each is drawn
+    and stands for its run.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    check_count("steps", steps)
+    x, query, given = checked_question(model, x, query, given)
+    if model.is_one_pass:
+        return log_prob(model, x, query=query, given=given, generator=generator)
+    rank = model.protocol.rank(query, generator=generator)
+    num_asked = query.sum(dim=1)
+    edges = torch.arange(steps, device=x.device)
+    first = (num_asked[:, None] * edges) // steps  # (batch, steps) where each run begins
+    length = (num_asked[:, None] * (edges + 1)) // steps - first
+    uniform = torch.rand(first.shape, device=x.device, dtype=torch.float64, generator=generator)
+    picked = first + (uniform * length).long()
+    row, run = (length > 0).nonzero(as_tuple=True)
+    step = picked[row, run]
+    told = query[row] & (rank[row] < step[:, None])
+    target = query[row] & (rank[row] == step[:, None])
+    log_probs = model.factors(
+        x[row],
+        query=target,
+        given=given[row] | told,
+        rank=torch.zeros_like(rank[row]),
+        max_batch=max_batch,
+    ).log_prob
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    return total.index_add_(0, row, log_probs.double() * length[row, run])

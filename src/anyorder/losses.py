@@ -1,0 +1,232 @@
+"""The objectives: what one training step asks of the network.
+
+An objective is a noun with two verbs, because several processes must agree on what is drawn:
+`draw` draws questions or edges for the whole batch from a seeded generator, and `loss` is the
+equation, for the rows that a process has. A loss is one number a row, in nats for each variable;
+its constant does not depend on the row, so that the weights of the law are kept.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError, check_choice, check_fraction
+from anyorder.exact_weights import edge_weights
+from anyorder.lattice import Weighting, training_masks
+from anyorder.masks import MaskDistribution
+from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork
+from anyorder.query_laws import QueryLaw, as_query_law
+from anyorder.random_sets import source_device, subsets
+
+Targets = Literal["uniform", "exact", "drawn"]
+
+
+class Objective(ABC):
+    """What a training step minimises."""
+
+    @abstractmethod
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Draws what a batch of rows is trained on; every tensor has a row a row.
+
+        Args:
+            model: Whose protocol takes questions apart.
+            batch: How many rows.
+            available: The variables that each row has, ``(batch, vars)``; all by default.
+            generator: The source of randomness.
+        """
+
+    @abstractmethod
+    def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
+        """The loss of each row, nats a variable. Shape ``(batch,)``."""
+
+
+class MaskedObjective(Objective):
+    """Objectives that predict variables outside a drawn mask, all at once."""
+
+    def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
+        """Minus the weighted log-likelihoods of the variables outside `observed`."""
+        if not isinstance(model.network, MaskedNetwork):
+            raise ConfigError(f"{type(self).__name__} trains masked networks; use `PathLoss`.")
+        observed, weights = drawn
+        variables = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+        features = model.network(x, observed)
+        logs = model.conditionals(features, variables).log_prob(x)  # (batch, vars)
+        return -(weights.to(logs.dtype) * logs.masked_fill(weights == 0, 0)).sum(dim=1)
+
+
+class ArdmLoss(MaskedObjective):
+    r"""The objective of ARDM and ACE: every cardinality, every mask of it, every variable alike.
+
+    The paper's Eq. 4 for each variable: |e| uniform on 0..N-1, e uniform given its size.
+    """
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Draws masks and spreads the weight of each row over what they leave out."""
+        have = _available(model, batch, available, generator)
+        uniform = torch.rand(batch, device=have.device, dtype=torch.float64, generator=generator)
+        sizes = (uniform * have.sum(dim=1)).long()
+        observed = subsets(sizes, have, generator=generator)
+        outside = (have & ~observed).double()
+        return observed, outside / outside.sum(dim=1, keepdim=True)
+
+
+class MacLoss(MaskedObjective):
+    r"""The objective of MAC, the paper's Eq. 7: masks from the law that the questions induce.
+
+    Args:
+        law: The questions that will be asked.
+        weighting: "path" (the published runs) or "edge" (Alg. 1); see `training_masks`.
+        reweight: Cardinality reweighting, the paper's D^CR.
+        targets: What is predicted from a mask: "uniform" (all variables outside it, the paper's
+            parallel training), "exact" (as inference uses them, `edge_weights`) or "drawn" (only
+            the target of the drawn edge, exact in expectation for any law).
+        uniform_share: With "exact": how much of "uniform" is mixed in.
+        method: "exact", or "sir" for the paper's resampling.
+    """
+
+    def __init__(
+        self,
+        law: QueryLaw | MaskDistribution,
+        *,
+        weighting: Weighting = "path",
+        reweight: bool = True,
+        targets: Targets = "uniform",
+        uniform_share: float = 0.0,
+        method: Literal["exact", "sir"] = "exact",
+    ) -> None:
+        check_choice("weighting", weighting, get_args(Weighting))
+        check_choice("targets", targets, get_args(Targets))
+        check_choice("method", method, ("exact", "sir"))
+        self.law = as_query_law(law)
+        self.weighting = weighting
+        self.reweight = reweight
+        self.targets = targets
+        self.uniform_share = check_fraction("uniform_share", uniform_share)
+        self.method = method
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Draws edges from the induced law, and the weights of what each mask predicts."""
+        observed, target = training_masks(
+            self.law,
+            model.protocol,
+            batch,
+            weighting=self.weighting,
+            reweight=self.reweight,
+            method=self.method,
+            available=available,
+            generator=generator,
+        )
+        if self.targets == "drawn":
+            alone = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
+            return observed, alone.scatter_(1, target[:, None], 1.0)
+        if self.targets == "exact":
+            weights = edge_weights(
+                self.law,
+                model.protocol,
+                observed,
+                weighting=self.weighting,
+                uniform_share=self.uniform_share,
+                available=available,
+            )
+            return observed, weights
+        outside = ~observed if available is None else available & ~observed
+        return observed, outside / outside.sum(dim=1, keepdim=True)
+
+
+class PathLoss(Objective):
+    r"""Alg. 1 of the paper in one pass: all edges of a question, weighted by the law.
+
+    For a question with c variables asked and g given, the edge at step t weighs 1/c under `path`
+    and 1 under `edge`, times 1 + g + t under cardinality reweighting. The sum is divided by a
+    constant, never by the row's own c: that would turn `edge` into `path`.
+
+    Args:
+        law: The questions that will be asked.
+        weighting: "path" or "edge"; see `training_masks`.
+        reweight: Cardinality reweighting.
+        one_size: Whether all questions of a batch ask equally many variables (not the same ones),
+            where the law allows it: no pass is padded and attention masks are shared, which trains
+            on more rows in the same time. The expected loss is the same.
+    """
+
+    def __init__(
+        self,
+        law: QueryLaw | MaskDistribution,
+        *,
+        weighting: Weighting = "edge",
+        reweight: bool = False,
+        one_size: bool = True,
+    ) -> None:
+        check_choice("weighting", weighting, get_args(Weighting))
+        self.law = as_query_law(law)
+        self.weighting = weighting
+        self.reweight = reweight
+        self.one_size = one_size
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Draws questions, and the path of each."""
+        if self.one_size and available is None:
+            given, query = self.law.sample_one_size(batch, generator=generator)
+        else:
+            given, query = self.law.sample(batch, available=available, generator=generator)
+        return query, given, model.protocol.rank(query, generator=generator)
+
+    def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
+        """Minus the weighted log-likelihoods of all factors of the row's question."""
+        query, given, rank = drawn
+        factors = model.factors(x, query=query, given=given, rank=rank, max_batch=len(x))
+        weight = self._edge_weight(query.sum(dim=1), given.sum(dim=1), factors.row, factors.step)
+        scale = self._constant(model.num_variables)
+        losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
+        return losses.index_add(0, factors.row, -factors.log_prob * (weight / scale))
+
+    def _edge_weight(self, asked: Tensor, given: Tensor, row: Tensor, step: Tensor) -> Tensor:
+        weight = torch.ones(len(row), device=row.device)
+        if self.weighting == "path":
+            weight = weight / asked[row]
+        return weight * (1 + given[row] + step) if self.reweight else weight
+
+    def _constant(self, num_variables: int) -> float:
+        """About the mean weight of a row, so that losses are near nats a variable."""
+        scale = num_variables / 2 if self.weighting == "edge" else 1.0
+        return scale * num_variables / 2 if self.reweight else scale
+
+
+def _available(
+    model: AnyOrderModel, batch: int, available: Tensor | None, generator: torch.Generator | None
+) -> Tensor:
+    if available is not None:
+        return available
+    device = source_device(generator)
+    return torch.ones(batch, model.num_variables, dtype=torch.bool, device=device)

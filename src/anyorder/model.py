@@ -1,0 +1,151 @@
+"""One model: variables, a network, conditionals on top of it, and the protocol that walks.
+
+Which of the two kinds of network it holds is hidden here: `factors` gives the log probability of
+every edge on the path of every row's question, in one pass or in as many as it takes.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.conditionals.categorical import Categorical
+from anyorder.errors import ConfigError
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.protocols import DecompositionProtocol
+from anyorder.variables import Schema
+
+MAX_BATCH = 256
+"""Rows of a pass while answering: keeps memory flat, and is enough to keep a processor busy."""
+
+
+class Factors(NamedTuple):
+    """The factors of the questions of a batch, in order of row and then of step."""
+
+    log_prob: Tensor  # (edges,) log p(x_target | all before it)
+    row: Tensor  # (edges,) the row of the batch
+    step: Tensor  # (edges,) how many query variables are known before
+    target: Tensor  # (edges,) the variable that is predicted
+
+
+class AnyOrderModel(nn.Module):
+    """A model that answers p(x_query | x_given) for any two sets of its variables.
+
+    Args:
+        schema: The variables.
+        network: Masked or path.
+        conditionals: From the features of edges and their variables to distributions.
+        protocol: How questions are taken apart.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        network: MaskedNetwork | PathNetwork[Any],
+        conditionals: nn.Module,
+        protocol: DecompositionProtocol,
+    ) -> None:
+        super().__init__()
+        if not isinstance(network, MaskedNetwork | PathNetwork):
+            raise ConfigError(
+                f"`network` must be a MaskedNetwork or a PathNetwork; got {type(network).__name__}."
+            )
+        ranked = getattr(protocol, "num_variables", None)
+        if ranked not in (None, schema.num_variables):
+            raise ConfigError(
+                f"The protocol must rank the {schema.num_variables} variables of the schema; "
+                f"it ranks {ranked}."
+            )
+        self.schema = schema
+        self.network = network
+        self.conditionals = conditionals
+        self.protocol = protocol
+
+    @property
+    def num_variables(self) -> int:
+        """N: how many variables can be asked."""
+        return self.schema.num_variables
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers were trained."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.parameters()).device
+
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether a question takes one pass, rather than one for each variable asked."""
+        return isinstance(self.network, PathNetwork)
+
+    def factors(
+        self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor, max_batch: int = MAX_BATCH
+    ) -> Factors:
+        """The log probabilities of all edges on the paths of the questions (Alg. 2 of the paper).
+
+        Args:
+            x: Values. Shape ``(batch, vars)``.
+            query: Shape ``(batch, vars)``.
+            given: Shape ``(batch, vars)``.
+            rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
+            max_batch: Rows of a pass.
+        """
+        network = self.network
+        if isinstance(network, MaskedNetwork):
+            return self._walk(network, x, query, given, rank, max_batch)
+        parts = []
+        for start in range(0, len(x), max_batch):
+            rows = slice(start, start + max_batch)
+            path = network(x[rows], query[rows], given[rows], rank[rows])
+            row, target = path.row + start, path.target
+            log_prob = self.conditionals(path.features, target).log_prob(x[row, target])
+            parts.append(Factors(log_prob, row, path.step, target))
+        return Factors(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+    def predict(self, x: Tensor, observed: Tensor, targets: Tensor) -> Categorical:
+        """The conditionals p(x_i | x_observed) of some variables of each row.
+
+        Args:
+            x: Values; those that are not observed are not read. Shape ``(batch, vars)``.
+            observed: Shape ``(batch, vars)``.
+            targets: Which variables. Shape ``(batch, targets)``.
+
+        Returns:
+            A distribution an entry of `targets`.
+        """
+        network = self.network
+        if isinstance(network, MaskedNetwork):
+            features = network(x, observed, targets)
+        else:
+            features = network.ask(network.encode(x, observed), targets)
+        return self.conditionals(features, targets)
+
+    def _walk(
+        self,
+        network: MaskedNetwork,
+        x: Tensor,
+        query: Tensor,
+        given: Tensor,
+        rank: Tensor,
+        max_batch: int,
+    ) -> Factors:
+        """One pass an edge: the steps of all walks are the rows of batches."""
+        num_asked = query.sum(dim=1)
+        row = torch.arange(len(x), device=x.device).repeat_interleave(num_asked)
+        first = num_asked.cumsum(0) - num_asked
+        step = torch.arange(len(row), device=x.device) - first[row]
+        order = rank.masked_fill(~query, x.shape[1]).argsort(
+            dim=1
+        )  # the query first, along its path
+        target = order[row, step]
+        parts = [torch.zeros(0, device=x.device)]
+        for start in range(0, len(row), max_batch):
+            edges = slice(start, start + max_batch)
+            rows, steps, targets = row[edges], step[edges], target[edges]
+            observed = given[rows] | (query[rows] & (rank[rows] < steps[:, None]))
+            features = network(x[rows], observed, targets[:, None])[:, 0]
+            parts.append(self.conditionals(features, targets).log_prob(x[rows, targets]))
+        return Factors(torch.cat(parts), row, step, target)

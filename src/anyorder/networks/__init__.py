@@ -1,0 +1,1 @@
+"""Networks: tensors in, features out; no probability in here."""

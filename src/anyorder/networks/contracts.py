@@ -1,0 +1,110 @@
+"""What a network promises. There are two contracts, and a model hides which one it holds.
+
+A *masked* network sees an observed set and gives features for every variable: a question about |u|
+variables takes |u| passes. A *path* network is causal along the path of a question, so one pass
+gives the features of all its factors; or it walks the path step by step with a cache.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+from torch import Tensor, nn
+
+
+class MaskedNetwork(nn.Module, ABC):
+    """Features of variables given an observed set."""
+
+    width: int
+
+    @abstractmethod
+    def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Features from which the conditionals read p(x_i | x_observed).
+
+        Args:
+            x: Values; those that are not observed are not read. Shape ``(batch, vars)``.
+            observed: True where the value is known. Shape ``(batch, vars)``.
+            targets: The variables that are wanted, ``(batch, targets)``; all by default.
+
+        Returns:
+            Shape ``(batch, vars, width)`` or ``(batch, targets, width)``.
+        """
+
+
+class PathFeatures(NamedTuple):
+    """Features along the paths of a batch, one an edge: a factor p(x_target | all before it).
+
+    The edges are flat, in order of row and then of step, and there is none for padding: rows of
+    different length waste nothing in the conditionals either (for text the logits cost more memory
+    than the features), a conditional receives (features, target) whatever the batch looked like,
+    and the log-likelihood of the rows is one ``index_add``.
+    """
+
+    features: Tensor  # (edges, width)
+    row: Tensor  # (edges,) the row of the batch
+    step: Tensor  # (edges,) how many query variables are known before, 0 .. |query| - 1
+    target: Tensor  # (edges,) the variable that is predicted
+
+
+class State(Protocol):
+    """What a path network remembers of a batch of paths."""
+
+    def expand(self, draws: int) -> Self:
+        """The state of `draws` continuations of each row, neighbours in the batch."""
+        ...
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of some of the rows, with all their draws."""
+        ...
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+class PathNetwork(nn.Module, ABC, Generic[StateT]):
+    """Features of all factors of a question in one pass, or one by one with a cache."""
+
+    width: int
+
+    @abstractmethod
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Features of every factor of p(x_query | x_given): Alg. 1 of the paper in one pass.
+
+        Args:
+            x: Values; those in neither set, and the last of the path, are not read.
+                Shape ``(batch, vars)``.
+            query: True for the variables of the query. Shape ``(batch, vars)``.
+            given: True for the variables of the evidence. Shape ``(batch, vars)``.
+            rank: The path takes the query from its least rank up.
+                Shape ``(vars,)`` or ``(batch, vars)``.
+        """
+
+    @abstractmethod
+    def encode(self, x: Tensor, given: Tensor) -> StateT:
+        """Encodes the evidence, once for all questions and draws.
+
+        Args:
+            x: Values; those that are not given are not read. Shape ``(batch, vars)``.
+            given: Shape ``(batch, vars)``.
+        """
+
+    @abstractmethod
+    def ask(self, state: StateT, variables: Tensor) -> Tensor:
+        """Features of variables given the evidence and all that was told.
+
+        Args:
+            state: From ``encode`` or ``tell``.
+            variables: Shape ``(tokens,)``, the same for the batch, or ``(batch, tokens)``.
+
+        Returns:
+            Shape ``(batch, tokens, width)``.
+        """
+
+    @abstractmethod
+    def tell(self, state: StateT, variables: Tensor, values: Tensor) -> StateT:
+        """Continues the path by variables with known values, in place.
+
+        Args:
+            state: From ``encode`` or an earlier ``tell``.
+            variables: In the order of the path. Shape ``(tokens,)`` or ``(batch, tokens)``.
+            values: Shape ``(batch, tokens)``.
+        """

@@ -1,0 +1,178 @@
+"""One pass over the tokens of a path, or one step of it with a cache: the features are the same.
+
+Path networks differ in what their tokens carry, and so in two methods: the tokens of a
+whole path and the tokens of a step.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.networks.blocks import Block, Rotary
+from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
+from anyorder.networks.path_attention import Segment, attend, path_segments
+from anyorder.networks.path_state import PathState
+from anyorder.networks.paths import Bucket, along_paths, evidence_lists, trim
+from anyorder.variables import Schema
+
+
+class Tokens(NamedTuple):
+    """Tokens with the positions they look from and are seen at; the first of them are keys."""
+
+    hidden: Tensor  # (batch, tokens, width)
+    looks_from: Tensor  # (batch, tokens) the variable whose position turns the query
+    is_at: Tensor  # (batch, keys) the variable whose position turns the key
+
+
+class PathStreams(PathNetwork[PathState]):
+    """A Transformer that is bidirectional over the evidence and causal along the query.
+
+    Args:
+        schema: The variables.
+        layers: Number of blocks.
+        width: Size of the features.
+        heads: Attention heads; divides ``width``.
+        coordinates: Where each variable is, for rotary positions; its index by default. Variables
+            without a place (the columns of a table) are all at zero.
+            Shape ``(vars,)`` or ``(vars, axes)``.
+        dropout: Share of each branch's output that is dropped in training.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        coordinates: Sequence[Any] | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.layers, self.width, self.heads = layers, width, heads
+        self.coordinates, self.dropout = coordinates, dropout
+        self.embedding = VariableEmbedding(schema, width=width)
+        self.rotary = Rotary(self.embedding.num_variables, coordinates, head_dim=width // heads)
+        self.start = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))
+        self.evidence = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))
+        self.blocks = nn.ModuleList(
+            Block(width=width, heads=heads, depth=layers, dropout=dropout) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self._add_parts()
+
+    def _add_parts(self) -> None:
+        """For networks whose tokens need more than the embedding."""
+
+    @abstractmethod
+    def _path_tokens(self, x: Tensor, path: Tensor) -> tuple[Tokens, int]:
+        """The tokens of a path after its evidence, and how many of them, the last, have no key.
+
+        Args:
+            x: Values. Shape ``(rows, vars)``.
+            path: Variables in order. Shape ``(rows, steps)``.
+        """
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Features of every factor in one pass; see `PathNetwork.forward`."""
+        return along_paths(self._one_pass, x, query=query, given=given, rank=rank, width=self.width)
+
+    def encode(self, x: Tensor, given: Tensor) -> PathState:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        evidence, num_given = evidence_lists(given)
+        evidence, known = trim(evidence, num_given)
+        tokens = self._evidence_tokens(x, evidence)
+        return PathState(
+            evidence=self._evidence_cache(tokens, _with_start(known)),
+            known=_with_start(known),
+            capacity=x.shape[1] - int(num_given.min()) + 1,
+            pending_variables=evidence[:, :0],
+            pending_values=x[:, :0],
+        )
+
+    def tell(self, state: PathState, variables: Tensor, values: Tensor) -> PathState:
+        """Notes known values, in place, for the next `ask`; see `PathNetwork.tell`."""
+        variables = variables.expand_as(values)
+        state.pending_variables = torch.cat([state.pending_variables, variables], dim=1)
+        state.pending_values = torch.cat([state.pending_values, values], dim=1)
+        return state
+
+    def _one_pass(self, bucket: Bucket) -> Tensor:
+        """Features ``(rows, steps, width)`` of a bucket."""
+        evidence = self._evidence_tokens(bucket.x, bucket.evidence)
+        path, asked = self._path_tokens(bucket.x, bucket.path)
+        tokens = Tokens(*(torch.cat(pair, dim=1) for pair in zip(evidence, path, strict=True)))
+        num_evidence, num_keys = evidence.is_at.shape[1], tokens.is_at.shape[1]
+        segments = path_segments(
+            _with_start(bucket.known),
+            evidence=num_evidence,
+            told=num_keys - num_evidence,
+            asked=asked,
+            device=bucket.x.device,
+        )
+        return self._run(tokens, segments)[:, -bucket.path.shape[1] :]
+
+    def _run(self, tokens: Tokens, segments: list[Segment]) -> Tensor:
+        """All blocks; the last one only for the last segment, which alone is read."""
+        hidden = tokens.hidden
+        looking, at = self.rotary(tokens.looks_from), self.rotary(tokens.is_at)
+        num_keys = at.shape[1]
+        for block in self.blocks:
+            normed = block.normalise(hidden)
+            keys, values = block.keys_values(normed[:, :num_keys], at)
+            if block is self.blocks[-1]:
+                segments = segments[-1:]
+                hidden, normed, looking = (
+                    t[:, segments[0].start :] for t in (hidden, normed, looking)
+                )
+            attended = attend(block.queries(normed, looking), keys, values, segments)
+            hidden = block.update(hidden, attended)
+        return self.norm(hidden)
+
+    def _step(self, state: PathState, tokens: Tokens, *, asked: int) -> Tensor:
+        """Runs new tokens, adds their keys to the cache, returns features of the last ``asked``."""
+        hidden = tokens.hidden
+        looking, at = self.rotary(tokens.looks_from), self.rotary(tokens.is_at)
+        new, skipped = at.shape[1], 0
+        for index, block in enumerate(self.blocks):
+            normed = block.normalise(hidden)
+            if new:
+                state.append(index, *block.keys_values(normed[:, :new], at))
+            if block is self.blocks[-1]:
+                skipped = hidden.shape[1] - asked
+                hidden, normed, looking = (t[:, skipped:] for t in (hidden, normed, looking))
+            queries = block.queries(normed, looking)
+            attended = state.attend(index, queries, new=new, skipped=skipped)
+            hidden = block.update(hidden, attended)
+        return self.norm(hidden)
+
+    def _evidence_tokens(self, x: Tensor, evidence: Tensor) -> Tokens:
+        """The start token, so that no question is blind, then ``evidence (rows, evidence)``."""
+        told = self.embedding.told(x.gather(1, evidence), evidence) + self.evidence
+        hidden = torch.cat([self.start.expand(len(x), 1, -1), told], dim=1)
+        variables = nn.functional.pad(evidence, (1, 0), value=self.rotary.nowhere)
+        return Tokens(hidden, variables, variables)
+
+    def _evidence_cache(self, tokens: Tokens, known: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the evidence, per block: it sees itself only, they serve any path."""
+        hidden, at, cache = tokens.hidden, self.rotary(tokens.is_at), []
+        num_evidence = at.shape[1]
+        seen = None if known is None else known[:, None, None]
+        for block in self.blocks:
+            normed = block.normalise(hidden)
+            keys, values = block.keys_values(normed, at)
+            cache.append((keys, values))
+            if block is not self.blocks[-1]:
+                everything = [Segment(0, num_evidence, num_evidence, seen)]
+                attended = attend(block.queries(normed, at), keys, values, everything)
+                hidden = block.update(hidden, attended)
+        return cache
+
+
+def _with_start(known: Tensor | None) -> Tensor | None:
+    """Adds the start token, which is always known. Shape ``(rows, 1 + evidence)``."""
+    return None if known is None else nn.functional.pad(known, (1, 0), value=True)

@@ -1,0 +1,86 @@
+"""The masked network: a Transformer over all variables, observed or not."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anyorder.errors import check_choice
+from anyorder.networks.blocks import Block, Rotary
+from anyorder.networks.contracts import MaskedNetwork
+from anyorder.networks.embedding import VariableEmbedding
+from anyorder.variables import Schema
+
+
+class Transformer(MaskedNetwork):
+    r"""Features of every variable given any observed set: the paper's network for text, pre-LN.
+
+    One token a variable, its value if it is observed and the absorbing token if not; all attend to
+    all. A query of |u| variables takes |u| passes. The absorbing token exists at the input only:
+    the conditionals on top never predict it.
+
+    Args:
+        schema: The variables.
+        layers: Number of blocks (12 in the paper).
+        width: Size of the features (768 in the paper).
+        heads: Attention heads; divides ``width`` (12 in the paper).
+        positions: ``"absolute"``, the learned embedding of each variable, as in the paper; or
+            ``"rotary"``, which turns queries and keys by position on top of it.
+        coordinates: Where each variable is, for rotary positions; its index by default.
+            Shape ``(vars,)`` or ``(vars, axes)``.
+        dropout: Share of each branch's output that is dropped in training.
+
+    Reference:
+        Shih, Sadigh and Ermon (2022), sections 3 and 5; the architecture follows Hoogeboom et al.
+        (2022), ARDM.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        layers: int = 12,
+        width: int = 768,
+        heads: int = 12,
+        positions: Literal["absolute", "rotary"] = "absolute",
+        coordinates: Sequence[Any] | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_choice("positions", positions, ("absolute", "rotary"))
+        self.layers, self.width, self.heads = layers, width, heads
+        self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
+        self.embedding = VariableEmbedding(schema, width=width)
+        self.rotary = None
+        if positions == "rotary":
+            num_variables = self.embedding.num_variables
+            self.rotary = Rotary(num_variables, coordinates, head_dim=width // heads)
+        self.blocks = nn.ModuleList(
+            Block(width=width, heads=heads, depth=layers, dropout=dropout) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        variables = torch.arange(x.shape[1], device=x.device)
+        told = self.embedding.told(x, variables)
+        hidden = torch.where(observed[..., None], told, self.embedding.asked(variables))
+        turn = looking = self.rotary(variables) if self.rotary is not None else None
+        for block in self.blocks:
+            normed = block.normalise(hidden)
+            keys, values = block.keys_values(normed, turn)
+            if block is self.blocks[-1] and targets is not None:
+                # Only what is wanted looks a last time.
+                hidden, normed = (_at(tensor, targets) for tensor in (hidden, normed))
+                looking = self.rotary(targets) if self.rotary is not None else None
+            queries = block.queries(normed, looking)
+            attended = F.scaled_dot_product_attention(queries, keys, values)
+            hidden = block.update(hidden, attended)
+        return self.norm(hidden)
+
+
+def _at(tokens: Tensor, targets: Tensor) -> Tensor:
+    """The tokens of some variables: ``(batch, vars, width)`` -> ``(batch, targets, width)``."""
+    return tokens.gather(1, targets[..., None].expand(-1, -1, tokens.shape[-1]))

@@ -1,0 +1,319 @@
+"""Questions: the likelihood of variables, draws of them, what is known about each.
+
+Every function takes a model, a batch of values `x (batch, vars)` and two boolean sets. Variables in
+neither set are marginalised by construction. Sets may have shape ``(vars,)``, the same for all
+rows.
+
+    joint         p(x)                query=all, given=nothing
+    marginal      p(x_u)              query=u, given=nothing
+    conditional   p(x_u | x_e)        query=u, given=e
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from anyorder.conditionals.categorical import Categorical
+from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
+from anyorder.model import MAX_BATCH, AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork
+from anyorder.protocols import RemoveRandom
+
+Method = Literal["walk", "ratio"]
+Combine = Literal["elbo", "mixture"]
+Draw = Literal["sample", "greedy"]
+
+
+@torch.no_grad()
+def log_prob(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Tensor | None = None,
+    given: Tensor | None = None,
+    method: Method = "walk",
+    orders: int = 1,
+    combine: Combine = "elbo",
+    max_batch: int = MAX_BATCH,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""The log-likelihood log p(x_query | x_given) of each row, in nats (Alg. 2 of the paper).
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        query: What is asked; all that is not given by default.
+        given: What is known; nothing by default.
+        method: "walk" goes from the given set to the union of both, and sums to one over the
+            query. "ratio" is log p(query, given) - log p(given) by two walks from the empty set: it
+            need not sum to one and can exceed 1 (Limitations of the paper).
+        orders: With `RemoveRandom`: how many random paths are walked.
+        combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
+            bound; "mixture" is the log of the mean of their likelihoods (appendix A).
+        max_batch: Rows of a pass: bounds memory.
+        generator: The source of randomness, for `RemoveRandom`.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    check_choice("method", method, get_args(Method))
+    check_choice("combine", combine, get_args(Combine))
+    check_count("orders", orders)
+    x, query, given = checked_question(model, x, query, given)
+    if method == "ratio":
+        nothing = torch.zeros_like(given)
+        options: dict[str, Any] = {"orders": orders, "combine": combine, "max_batch": max_batch}
+        both = log_prob(
+            model, x, query=query | given, given=nothing, generator=generator, **options
+        )
+        evidence = log_prob(model, x, query=given, given=nothing, generator=generator, **options)
+        return both - evidence
+    paths = orders if isinstance(model.protocol, RemoveRandom) else 1
+    walks = torch.stack([_walk(model, x, query, given, max_batch, generator) for _ in range(paths)])
+    if combine == "elbo":
+        return walks.mean(dim=0)
+    return walks.logsumexp(dim=0) - math.log(paths)
+
+
+def _walk(
+    model: AnyOrderModel,
+    x: Tensor,
+    query: Tensor,
+    given: Tensor,
+    max_batch: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    rank = model.protocol.rank(query, generator=generator)
+    factors = model.factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
+    # Doubles, because thousands of terms are added.
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    return total.index_add_(0, factors.row, factors.log_prob.double())
+
+
+@torch.no_grad()
+def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Categorical:
+    """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
+
+    Those of observed variables say what the model would have expected and are not answers to a
+    question: a value that was shown to the network is not predicted from the others.
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        observed: What is known. Shape ``(batch, vars)`` or ``(vars,)``.
+
+    Returns:
+        Distributions of shape ``(batch, vars)``.
+    """
+    x, _, observed = checked_question(model, x, None, observed)
+    everything = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
+    return model.predict(x, observed, everything)
+
+
+@torch.no_grad()
+def sample(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Tensor | None = None,
+    given: Tensor | None = None,
+    n: int = 1,
+    how: Draw = "sample",
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    cache: bool = True,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draws x_query from p(x_query | x_given), one variable after another along the path.
+
+    Args:
+        model: The model.
+        x: Values; only those that are given are read. Shape ``(batch, vars)``.
+        query: What is drawn; all that is not given by default.
+        given: What is known; nothing by default.
+        n: Draws a row. They share the encoding of their evidence.
+        how: "sample", or "greedy" for the most probable value at each step.
+        temperature: Below 1 sharpens each conditional, above 1 flattens it.
+        top_k: Only the k most probable levels can be drawn at each step.
+        cache: Whether a path network keeps its keys and values between steps.
+        generator: The source of randomness.
+
+    Returns:
+        `x` with the query filled in, for each draw. Shape ``(batch, n, vars)``.
+    """
+    check_choice("how", how, get_args(Draw))
+    check_count("n", n)
+    if not temperature > 0:
+        raise QueryError(f'`temperature` must be above 0; got {temperature!r}. Use how="greedy".')
+    if top_k is not None:
+        check_count("top_k", top_k)
+    x, query, given = checked_question(model, x, query, given)
+    rank = model.protocol.rank(query, generator=generator)
+    filled = x.repeat_interleave(n, dim=0)
+    steps = _cached_steps if cache and model.is_one_pass else _plain_steps
+    walk = steps(model, filled, query, given, rank, n)
+    for rows, targets, conditional in walk:
+        tempered = conditional.tempered(temperature, top_k)
+        drawn = tempered.mode() if how == "greedy" else tempered.sample(generator=generator)
+        filled[rows, targets] = drawn.to(filled.dtype)
+    return filled.view(len(x), n, -1)
+
+
+Step = tuple[Tensor, Tensor, Categorical]
+"""Rows of the batch of draws, the variable that each draws next, and its conditional."""
+
+
+def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Step by step: the rows whose path goes on, and the next variable of each."""
+    order = rank.masked_fill(~query, query.shape[1]).argsort(dim=1)
+    num_asked = query.sum(dim=1)
+    for step in range(int(num_asked.max())):
+        rows = (num_asked > step).nonzero().squeeze(1)
+        yield rows, order[rows, step]
+
+
+def _draws(rows: Tensor, n: int) -> Tensor:
+    """The places of all draws of some rows."""
+    return (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
+
+
+def _plain_steps(
+    model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
+) -> Iterator[Step]:
+    """Each step is a pass of its own, over all that is known by then."""
+    observed = given.repeat_interleave(n, dim=0)
+    for rows, targets in _paths(query, rank):
+        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
+        if isinstance(model.network, MaskedNetwork):
+            conditional = model.predict(filled[draws], observed[draws], wanted[:, None])
+        else:
+            conditional = _along_path(model, filled[draws], observed, given, draws, wanted, rank, n)
+        yield draws, wanted, Categorical(conditional.logits[:, 0])
+        observed[draws, wanted] = True
+
+
+def _along_path(
+    model: AnyOrderModel,
+    filled: Tensor,
+    observed: Tensor,
+    given: Tensor,
+    draws: Tensor,
+    wanted: Tensor,
+    rank: Tensor,
+    n: int,
+) -> Categorical:
+    """The next conditional of a path network by a fused pass over the path so far."""
+    evidence = given.repeat_interleave(n, dim=0)[draws]
+    asked = (observed[draws] & ~evidence).scatter(1, wanted[:, None], True)
+    path = model.network(filled, asked, evidence, rank.repeat_interleave(n, dim=0)[draws])
+    last = path.target == wanted[path.row]
+    return model.conditionals(path.features[last][:, None], wanted[:, None])
+
+
+def _cached_steps(
+    model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
+) -> Iterator[Step]:
+    """The evidence is encoded once; a step tells the last draw and asks the next variable."""
+    network = model.network
+    assert not isinstance(network, MaskedNetwork)
+    state = network.encode(filled[::n], given).expand(n)
+    alive = torch.arange(len(query), device=query.device)
+    told: Tensor | None = None
+    for rows, targets in _paths(query, rank):
+        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
+        if len(rows) < len(alive):
+            kept = torch.searchsorted(alive, rows)
+            state = state.select(kept)
+            told = None if told is None else told[_draws(kept, n)]
+            alive = rows
+        if told is not None:
+            state = network.tell(state, told[:, None], filled[draws, told][:, None])
+        features = network.ask(state, wanted[:, None])
+        yield draws, wanted, model.conditionals(features[:, 0], wanted)
+        told = wanted
+
+
+@torch.no_grad()
+def entropy(model: AnyOrderModel, x: Tensor, target: int, *, given: Tensor | None = None) -> Tensor:
+    """How uncertain `target` is given the evidence, in nats. Shape ``(batch,)``."""
+    x, _, given = checked_question(model, x, _only(model, x, target), given)
+    return model.predict(x, given, _column(x, target)).entropy()[:, 0]
+
+
+@torch.no_grad()
+def information_gain(
+    model: AnyOrderModel, x: Tensor, target: int, candidate: int, *, given: Tensor | None = None
+) -> Tensor:
+    r"""How much learning `candidate` is expected to tell about `target`, in nats.
+
+    H(target | given) minus the mean of H(target | given, candidate = v) over v ~ p(candidate |
+    given), by enumeration of the levels of `candidate`. It is not negative for a model whose
+    conditionals agree with each other; how far below zero it falls says how much they do not.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    if target == candidate:
+        raise QueryError(f"`target` and `candidate` must differ; both are variable {target}.")
+    x, _, given = checked_question(model, x, _only(model, x, target, candidate), given)
+    before = model.predict(x, given, _column(x, target)).entropy()[:, 0]
+    weights = model.predict(x, given, _column(x, candidate)).log_probs[:, 0].exp()
+    known = given.clone()
+    known[:, candidate] = True
+    after = torch.zeros_like(before)
+    for level in range(model.schema.variables[candidate].num_levels):
+        supposed = x.clone()
+        supposed[:, candidate] = level
+        entropies = model.predict(supposed, known, _column(x, target)).entropy()[:, 0]
+        after += weights[:, level] * entropies
+    return before - after
+
+
+def _column(x: Tensor, variable: int) -> Tensor:
+    return torch.full((len(x), 1), variable, device=x.device)
+
+
+def _only(model: AnyOrderModel, x: Tensor, *variables: int) -> Tensor:
+    members = torch.zeros(len(x), model.num_variables, dtype=torch.bool, device=x.device)
+    for variable in variables:
+        members[:, check_count("variable", variable, low=0, high=model.num_variables - 1)] = True
+    return members
+
+
+def checked_question(
+    model: AnyOrderModel, x: Tensor, query: Tensor | None, given: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values and sets as the model takes them, or an error that says what is wrong with them."""
+    n = model.num_variables
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != n or len(x) == 0:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise QueryError(
+            f"`x` must be a tensor of shape (batch, {n}) with a row or more; got {got}."
+        )
+    x = x.to(model.device)
+    sets: list[Tensor] = []
+    for name, members in (("given", given), ("query", query)):
+        if members is None:
+            sets.append(torch.zeros_like(x, dtype=torch.bool) if name == "given" else ~sets[0])
+            continue
+        wide = members.expand(len(x), -1) if getattr(members, "ndim", 0) == 1 else members
+        sets.append(check_sets(name, wide, n, batch=len(x)).to(model.device))
+    check_disjoint(*sets)
+    _check_levels(model, x, sets[0] | sets[1])
+    return x, sets[1], sets[0]
+
+
+def _check_levels(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
+    """Refuses codes that no level has, where they are used."""
+    sizes = torch.tensor([variable.num_levels for variable in model.schema], device=x.device)
+    bad = (((x < 0) | (x >= sizes)) & used).nonzero()
+    if len(bad):
+        row, variable = bad[0].tolist()
+        name = model.schema.variables[variable].name
+        raise QueryError(
+            f'`x` must hold codes of levels; "{name}" has {int(sizes[variable])} levels and row '
+            f"{row} holds {x[row, variable].item()}."
+        )

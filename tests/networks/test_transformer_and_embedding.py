@@ -1,0 +1,91 @@
+"""The masked network and the embedding."""
+
+import pytest
+import torch
+
+from anyorder import ConfigError, Schema, SchemaError, Variable
+from anyorder.networks.blocks import Rotary, _rotate
+from anyorder.networks.embedding import VariableEmbedding
+from anyorder.networks.transformer import Transformer
+from tests.networks.conftest import NUM_VARIABLES, schema_of
+
+
+@torch.no_grad()
+def test_masked_features_see_exactly_what_is_observed(masked_network, x, sets):
+    _, observed = sets
+    before = masked_network(x, observed)
+    for variable in range(NUM_VARIABLES):
+        other = x.clone()
+        other[:, variable] = (other[:, variable] + 1) % 5
+        moved = (masked_network(other, observed) - before).abs().amax((1, 2)) > 1e-6
+        assert torch.equal(moved, observed[:, variable])
+
+
+def test_masked_features_have_one_row_a_variable(masked_network, x, sets):
+    assert masked_network(x, sets[1]).shape == (*x.shape, 16)
+
+
+def test_unknown_positions_are_listed():
+    with pytest.raises(ConfigError, match='"absolute", "rotary"; got "sine"'):
+        Transformer(schema_of(2, 2), layers=1, width=8, heads=1, positions="sine")
+
+
+def test_variables_with_the_same_levels_share_a_table_and_others_do_not():
+    assert VariableEmbedding(schema_of(3, 3, 3), width=4).value.num_embeddings == 3
+    assert VariableEmbedding(schema_of(3, 2, 4), width=4).value.num_embeddings == 9
+
+
+def test_told_is_value_plus_variable_for_shared_and_own_variables():
+    embedding = VariableEmbedding(schema_of(3, 2, 4), width=4)
+    x = torch.tensor([[2, 1, 3], [0, 0, 1]])
+    variables = torch.tensor([[2, 0], [1, 2]])
+    told = embedding.told(x.gather(1, variables), variables)
+    rows = torch.tensor([[5 + 3, 2], [3 + 0, 5 + 1]])
+    torch.testing.assert_close(
+        told, embedding.value.weight[rows] + embedding.variable.weight[variables]
+    )
+    shared = embedding.told(x[:, [1, 2]].float(), torch.tensor([1, 2]))
+    torch.testing.assert_close(shared[1], told[1])
+    assert embedding.asked(variables).shape == (2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind"),
+    [
+        (Variable.continuous("age"), "continuous"),
+        (Variable.categorical("state", ["a"], context=True), "context"),
+    ],
+)
+def test_other_kinds_are_refused_by_name(variable, kind):
+    with pytest.raises(SchemaError, match=f"{variable.name!r}, which is {kind}"):
+        VariableEmbedding(Schema((variable,)), width=4)
+
+
+def test_rotary_scores_depend_on_the_distance_only():
+    rotary = Rotary(20, head_dim=8)
+    query, key = torch.randn(2, 1, 1, 8, generator=torch.Generator().manual_seed(0)).double()
+
+    def score(i: int, j: int) -> torch.Tensor:
+        return (
+            _rotate(query, rotary(torch.tensor([i]))) * _rotate(key, rotary(torch.tensor([j])))
+        ).sum()
+
+    # complex64 turns: angles up to 19 are known to about 1e-6
+    torch.testing.assert_close(score(3, 7), score(12, 16), rtol=0, atol=1e-5)
+    assert abs(score(3, 7) - score(3, 8)) > 1e-3
+    assert torch.equal(
+        rotary(torch.tensor([rotary.nowhere])), torch.ones(1, 1, 4, dtype=torch.complex64)
+    )
+
+
+def test_rotary_wants_enough_channels_for_its_axes():
+    with pytest.raises(ConfigError, match="multiple of 4 with 2 axes; got 6"):
+        Rotary(9, [(0, 0)] * 9, head_dim=6)
+
+
+@torch.no_grad()
+def test_features_of_some_targets_are_those_of_all(masked_network, x, sets):
+    targets = torch.tensor([[3, 0], [8, 8], [1, 2], [5, 4], [0, 7], [6, 6], [2, 1]])
+    everything = masked_network(x, sets[1])
+    wanted = everything.gather(1, targets[..., None].expand(-1, -1, 16))
+    torch.testing.assert_close(masked_network(x, sets[1], targets), wanted)
