@@ -19,7 +19,9 @@ from anyorder import (
     MixtureQueries,
     QueryLaw,
     QueryList,
+    Rectangle,
     UniformCardinality,
+    any_queries,
 )
 from tests import oracle
 
@@ -57,7 +59,7 @@ def _listed(n: int) -> dict[oracle.Question, Fraction]:
     }
 
 
-THIRD, QUARTER, HALF = Fraction(1, 3), Fraction(1, 4), Fraction(1, 2)
+QUARTER, HALF = Fraction(1, 4), Fraction(1, 2)
 
 SIZED = {
     "uniform": Case(lambda n: MarginalQueries(UniformCardinality(n)), _uniform),
@@ -86,9 +88,21 @@ SIZED = {
         lambda n: ConditionalQueries(n, Bernoulli(n, 0.5)),
         lambda n: oracle.conditionals(n, _bernoulli(n, HALF)),
     ),
-    "mixture": Case(
-        lambda n: MixtureQueries([UniformCardinality(n), ConditionalQueries(n)], [1, 2]),
-        lambda n: oracle.mixture([(THIRD, _uniform(n)), (2 * THIRD, _conditional(n))]),
+    "mixture": Case(  # shares whose logarithms float32 would round
+        lambda n: MixtureQueries([UniformCardinality(n), ConditionalQueries(n)], [1, 9]),
+        lambda n: oracle.mixture(
+            [(Fraction(1, 10), _uniform(n)), (Fraction(9, 10), _conditional(n))]
+        ),
+    ),
+    "mixture_of_mixtures": Case(
+        lambda n: MixtureQueries([any_queries(n), FixedCardinality(n, 2)], [3, 1]),
+        lambda n: oracle.mixture(
+            [
+                (3 * QUARTER / 2, _uniform(n)),
+                (3 * QUARTER / 2, _conditional(n)),
+                (QUARTER, oracle.marginals(oracle.cardinality_law(n, {2: Fraction(1)}))),
+            ]
+        ),
     ),
     "mixture_with_table": Case(
         lambda n: MixtureQueries([Bernoulli(n, 0.25), ConditionalQueries(n)]),
@@ -118,6 +132,18 @@ SAMPLED = {
             n, [([0], [n - 1, 1], 3), ([], [0, 2], 1), (list(range(1, n)), [0], 1)]
         ),
         _listed,
+    ),
+    "rectangle": Case(
+        lambda n: MarginalQueries(Rectangle(1, n)),
+        lambda n: oracle.marginals(rectangles(1, n)),
+    ),
+    "around_a_rectangle": Case(
+        lambda n: ConditionalQueries(n, Rectangle(1, n, inside=False)),
+        lambda n: {(frozenset(range(n)) - s, s): mass for s, mass in rectangles(1, n).items()},
+    ),
+    "conditional_fixed": Case(
+        lambda n: ConditionalQueries(n, Fixed(torch.eye(n, dtype=torch.bool)[:2])),
+        lambda n: oracle.conditionals(n, {frozenset({0}): HALF, frozenset({1}): HALF}),
     ),
     "mixture_with_list": Case(
         lambda n: MixtureQueries([FirstK(n, 3), ConditionalQueries(n)], [1, 3]),

@@ -28,9 +28,10 @@ BAD_COMMANDS = {
     "verb": (["reprduce"], 'Did you mean "reproduce"?'),
     "table": (["reproduce", "table77"], 'Did you mean "table7"?'),
     "flag": (["reproduce", "table7", "--sampels", "3"], "Did you mean --samples?"),
-    "word": (["reproduce", "table7", "--samples", "many"], 'unable to convert "many" into int'),
-    "none": (["reproduce", "table7", "--samples", "0"], "`samples` must be a whole number, 1 or"),
-    "seed": (["reproduce", "table7", "--seed", "-1"], "`seed` must be a whole number, 0 or more"),
+    "word": (["reproduce", "table7", "--samples", "many"], '"many" is not a whole number'),
+    "half": (["reproduce", "table7", "--samples", "1.5"], '"1.5" is not a whole number'),
+    "none": (["reproduce", "table7", "--samples", "0"], "`samples` must be a whole number, from 1"),
+    "seed": (["reproduce", "table7", "--seed", "-1"], "`seed` must be a whole number, from 0 to"),
     "folder": (["reproduce", "table7", "--samples", "9", "--record", "."], "is a folder"),
 }
 

@@ -6,6 +6,8 @@ import torch
 from anyorder import (
     ConditionalQueries,
     ConfigError,
+    FixedCardinality,
+    QueryError,
     RemoveGreatest,
     RemoveRandom,
     UniformCardinality,
@@ -53,6 +55,14 @@ def test_entropies_of_the_test_law_and_of_conditional_queries():
     assert round(entropy(UniformCardinality(12).log_prob(all_sets(12)).exp()), 3) == 7.212
     conditional = edge_law(ConditionalQueries(12), MAC, reweight=True)
     assert round(entropy(node_law(conditional)), 3) == 5.378
+
+
+@pytest.mark.parametrize(
+    "law", [FixedCardinality(4, 0), ConditionalQueries(4, FixedCardinality(4, 4))], ids=repr
+)
+def test_laws_that_ask_nothing_are_refused(law):
+    with pytest.raises(QueryError, match="never asks anything"):
+        edge_law(law, RemoveRandom())
 
 
 def test_too_many_variables_are_refused():

@@ -1,14 +1,12 @@
 """The weights q(i | e) equal fractions, at any length and with gaps."""
 
-import math
-from fractions import Fraction
-
 import pytest
 import torch
 
 from anyorder import (
     Bernoulli,
     ConfigError,
+    DecompositionProtocol,
     FirstK,
     FixedCardinality,
     MarginalQueries,
@@ -21,9 +19,9 @@ from anyorder import (
     strided,
     training_masks,
 )
-from anyorder.exact_weights import _log_mass, _log_mass_table
+from anyorder.exact_weights import _log_mass, _small_table, log_mass_table
 from tests import oracle
-from tests.laws import SIZED, as_row, as_set
+from tests.laws import SIZED, as_row
 
 WEIGHTINGS = pytest.mark.parametrize("weighting", ["path", "edge"])
 
@@ -49,60 +47,47 @@ def test_weights_equal_fractions(n, name, order, weighting):
 
 @WEIGHTINGS
 @pytest.mark.parametrize("name", SIZED)
-def test_weights_of_rows_with_gaps(name, weighting):
+def test_weights_of_rows_with_different_gaps_in_one_batch(name, weighting):
     n, order = 5, [3, 0, 4, 1, 2]
-    available = torch.tensor([True, True, False, True, True])
-    questions = oracle.restrict(SIZED[name].table(n), as_set(available))
-    expected = oracle.edge_weights(
-        oracle.edge_law(questions, order, weighting=weighting, reweight=True)
-    )
-    nodes = sorted({e for e, _ in expected}, key=sorted)
+    observed, available, fractions = [], [], []
+    for have in ([0, 1, 3, 4], [0, 1, 2, 3, 4], [2, 4]):
+        questions = oracle.restrict(SIZED[name].table(n), frozenset(have))
+        expected = oracle.edge_weights(
+            oracle.edge_law(questions, order, weighting=weighting, reweight=True)
+        )
+        for e in sorted({e for e, _ in expected}, key=sorted):
+            observed.append(as_row(e, n))
+            available.append(as_row(frozenset(have), n))
+            fractions.append([float(expected.get((e, i), 0)) for i in range(n)])
     weights = edge_weights(
         SIZED[name].law(n),
         RemoveGreatest(order),
-        torch.stack([as_row(e, n) for e in nodes]),
+        torch.stack(observed),
         weighting=weighting,
-        available=available.expand(len(nodes), -1),
+        available=torch.stack(available),
     )
-    fractions = [[float(expected.get((e, i), 0)) for i in range(n)] for e in nodes]
-    torch.testing.assert_close(
-        weights, torch.tensor(fractions, dtype=torch.float64), atol=1e-13, rtol=1e-12
-    )
+    expected = torch.tensor(fractions, dtype=torch.float64)
+    torch.testing.assert_close(weights, expected, atol=1e-13, rtol=1e-12)
 
 
 @WEIGHTINGS
 def test_closed_form_equals_the_recursion(weighting):
     n, law = 40, MarginalQueries(UniformCardinality(40))
-    table = _log_mass_table(law, weighting, n)
+    table = log_mass_table(law.size_law, law.asks_rest, weighting, n)
     t, i = torch.arange(n)[:, None], torch.arange(1, n + 1)[None]
     valid = t < i
     closed = _log_mass(law, weighting, n, torch.minimum(t, i - 1), i.expand(n, n))
     torch.testing.assert_close(closed[valid], table[valid], atol=1e-9, rtol=0)
 
 
-def test_node_masses_have_the_closed_forms():
-    n = 7
-    for weighting in ("path", "edge"):
-        edges = oracle.edge_law(
-            oracle.marginals(oracle.cardinality_law(n, oracle.uniform_sizes(1, n))),
-            list(range(n)),
-            weighting=weighting,
-            reweight=False,
-        )
-        total = Fraction(1) if weighting == "path" else Fraction(n + 1, 2)
-        for e, mass in oracle.node_law(edges).items():
-            t, m = len(e), max(e, default=-1) + 1
-            if weighting == "edge":
-                closed = Fraction(n + 1, n) * (
-                    Fraction(1, (m + 1) * math.comb(m, t)) - Fraction(1, (n + 1) * math.comb(n, t))
-                )
-            elif t == 0:
-                closed = sum(Fraction(1, i) for i in range(1, n + 1)) / n
-            else:
-                closed = Fraction(1, n * t) * (
-                    Fraction(1, math.comb(m, t)) - Fraction(1, math.comb(n, t))
-                )
-            assert mass * total == closed
+def test_tables_are_kept_for_the_law_that_is_asked_again():
+    law, protocol = FixedCardinality(60, 30), RemoveGreatest(lexicographic(60))
+    observed = (torch.arange(60) < 3)[None]
+    edge_weights(law, protocol, observed)
+    before = _small_table.cache_info()
+    edge_weights(law, protocol, observed)
+    after = _small_table.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 
 @WEIGHTINGS
@@ -139,6 +124,22 @@ def test_bernoulli_queries_have_geometric_weights():
     assert not q[0, :2].any()
 
 
+def test_bernoulli_queries_are_stable_where_their_probabilities_underflow():
+    observed = (torch.arange(3072) < 3000)[None]
+    q = edge_weights(
+        Bernoulli(3072, 0.5), RemoveGreatest(lexicographic(3072)), observed, weighting="edge"
+    )
+    torch.testing.assert_close(q[0, 3000:3004], 0.5 ** torch.arange(1, 5).double())
+
+
+def test_the_papers_uniform_weights_need_no_closed_form():
+    observed = torch.tensor([[True, False, False, False]])
+    weights = edge_weights(
+        FirstK(4, 2), RemoveGreatest(lexicographic(4)), observed, uniform_share=1
+    )
+    torch.testing.assert_close(weights, torch.tensor([[0, 1, 1, 1]]).double() / 3)
+
+
 def test_the_dial_runs_from_exact_to_the_paper(generator):
     law, protocol = UniformCardinality(6), RemoveGreatest(lexicographic(6))
     observed = training_masks(law, protocol, 20, generator=generator).observed
@@ -161,10 +162,31 @@ def test_drawn_targets_average_to_the_weights(generator):
     torch.testing.assert_close(shares, expected, atol=4 * (0.25 / len(targets)) ** 0.5, rtol=0)
 
 
+class _Delegate(DecompositionProtocol):
+    """A protocol of a user's own."""
+
+    def rank(self, members, *, generator=None):
+        return RemoveGreatest(lexicographic(4)).rank(members, generator=generator)
+
+    def removal(self, members):
+        return RemoveGreatest(lexicographic(4)).removal(members)
+
+
+@pytest.mark.parametrize("protocol", ["mac", None, lexicographic(4), RemoveGreatest])
+def test_what_is_no_protocol_is_refused(protocol):
+    observed = torch.zeros(1, 4).bool()
+    with pytest.raises(ConfigError, match="`protocol` must be a DecompositionProtocol"):
+        edge_weights(UniformCardinality(4), protocol, observed)
+    with pytest.raises(ConfigError, match="`protocol` must be a DecompositionProtocol"):
+        training_masks(UniformCardinality(4), protocol, 2)
+
+
 def test_bad_input_is_refused_in_a_sentence():
     mac, observed = RemoveGreatest(lexicographic(4)), torch.zeros(1, 4).bool()
     with pytest.raises(ConfigError, match="Weight the target that `training_masks` draws instead"):
         edge_weights(FirstK(4, 2), mac, observed)
+    with pytest.raises(ConfigError, match="has no closed form"):
+        edge_weights(UniformCardinality(4), _Delegate(), observed)
     with pytest.raises(QueryError, match="must leave a variable to predict; row 0 does not"):
         edge_weights(UniformCardinality(4), mac, ~observed)
     with pytest.raises(QueryError, match="a set that the query law never visits"):

@@ -121,8 +121,16 @@ def test_restricted_sizes_are_hypergeometric(n, data):
 def test_a_law_that_misses_the_available_variables_says_so(monkeypatch):
     monkeypatch.setattr("anyorder.random_sets.MAX_REDRAWS", 20)
     available = torch.tensor([[False, False, True, True, True, True]])
-    with pytest.raises(QueryError, match="widen the law, or drop such rows"):
+    with pytest.raises(QueryError, match="never asks about the row's available"):
         FirstK(N, 2).sample(1, available=available)
+
+
+def test_small_sets_are_drawn_within_few_available_variables_at_once(generator):
+    available = (torch.arange(3072) == 5).expand(8, -1)
+    for law in (FixedCardinality(3072, 1), Bernoulli(3072, 1e-4), UniformCardinality(3072)):
+        assert torch.equal(law.sample(8, available=available, generator=generator), available)
+    with pytest.raises(QueryError, match="never asks anything of some row"):
+        FixedCardinality(3072, 0).sample(8, available=available)
 
 
 def test_the_generator_decides_all():

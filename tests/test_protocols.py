@@ -1,5 +1,6 @@
 """Protocols rank the members of a set, and canonical orders are permutations."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -94,8 +95,19 @@ def test_bad_orders_are_refused_in_a_sentence(name):
     assert sentence in str(caught.value)
 
 
+def test_orders_come_in_many_forms_and_are_copied():
+    mine = torch.tensor([1, 0, 2])
+    protocol = RemoveGreatest(mine)
+    mine[:] = torch.tensor([0, 1, 2])
+    assert protocol.canonical_order.tolist() == [1, 0, 2]
+    assert RemoveGreatest(np.arange(3)[::-1]).canonical_order.tolist() == [2, 1, 0]
+    assert RemoveGreatest(range(3)).canonical_order.tolist() == [0, 1, 2]
+
+
 def test_sets_of_another_width_are_refused():
     with pytest.raises(QueryError, match=r"must have shape \(batch, 3\).*got \(2, 4\)"):
         RemoveGreatest([0, 1, 2]).rank(torch.ones(2, 4).bool())
     with pytest.raises(QueryError, match=r"boolean tensor.*got torch\.int64"):
         RemoveRandom().rank(torch.ones(2, 4).long())
+    with pytest.raises(QueryError, match="boolean tensor"):
+        RemoveRandom().removal([[True]])

@@ -110,9 +110,20 @@ BAD_INPUT = {
     "no laws": (lambda: MixtureQueries([]), "at least one law; got none"),
     "weights": (lambda: MixtureQueries([uniform(3)], [0]), "not all zero; got [0]"),
     "two weights": (lambda: MixtureQueries([uniform(3)], [1, 1]), "must hold 1 numbers"),
+    "weights in a dict": (
+        lambda: MixtureQueries({uniform(3): 1.0}),
+        "with their shares in `weights`",
+    ),
+    "not masks": (lambda: MarginalQueries(5), "`masks` must be a MaskDistribution; got int"),
+    "given 0": (lambda: ConditionalQueries(5, given=0), "`given` must be a MaskDistribution"),
+    "flag": (lambda: Rectangle(2, 3, inside="no"), "`inside` must be True or False; got 'no'"),
+    "generator": (lambda: uniform(3).sample(2, generator=42), "must be a torch.Generator; got int"),
     "not a law": (lambda: MixtureQueries(["any"]), "must be a QueryLaw or a MaskDistribution"),
     "no queries": (lambda: QueryList(3, []), "at least one (given, query, weight); got none"),
-    "pair": (lambda: QueryList(3, [([0], [1])]), "must hold triples (given, query, weight)"),
+    "pair": (
+        lambda: QueryList(3, [([0], [1])]),
+        "must be a list of triples (given, query, weight)",
+    ),
     "asks nothing": (lambda: QueryList(3, [([0], [], 1)]), "ask at least one variable"),
     "variable 3": (
         lambda: QueryList(3, [([], [3], 1)]),
@@ -144,6 +155,10 @@ BAD_QUERIES = {
     "rows": (
         lambda: MarginalQueries(uniform(3)).log_prob(NONE[:1], ONES),
         "must have one shape; got (1, 3) and (2, 3)",
+    ),
+    "no variable": (
+        lambda: uniform(3).sample(2, available=NONE),
+        "row 0 has none. Drop it",
     ),
     "available": (
         lambda: uniform(3).sample(3, available=ONES),

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,13 @@ def test_json_round_trip(variables):
     assert [[type(level) for level in v.levels or ()] for v in back] == levels
 
 
+def test_levels_of_numpy_become_plain():
+    levels = Variable.categorical("a", np.unique([3, 1, 3])).levels
+    assert [type(level) for level in levels] == [int, int]
+    assert "a" in Schema((Variable.continuous("a"),))
+    assert "b" not in Schema((Variable.continuous("a"),))
+
+
 def test_context_stands_outside_the_count():
     schema = Schema((Variable.continuous("state", context=True), Variable.continuous("action")))
     assert (schema.num_variables, len(schema), schema["action"].num_levels) == (1, 2, 0)
@@ -47,6 +55,12 @@ BAD_VARIABLES = {
         lambda: Variable.categorical("a", [1.0, float("nan")]),
         "finite numbers; got nan",
     ),
+    "letters": (lambda: Variable.categorical("a", "abc"), "must be a list, in order; got 'abc'"),
+    "a set": (lambda: Variable.categorical("a", {"x"}), "must be a list, in order"),
+    "a number": (lambda: Variable.categorical("a", 5), "must be a list, in order; got 5"),
+    "flag": (lambda: Variable.continuous("a", context="no"), '`context` of "a" must be True or'),
+    "not a list": (lambda: Schema(5), "a list of variables; got 5"),
+    "deep": (lambda: Schema.from_json("[" * 100_000), "not a schema written by anyorder"),
     "twice": (lambda: Variable.categorical("a", ["x", "x"]), "'x' stands 2 times"),
     "equal in JSON": (lambda: Variable.categorical("a", [1, True]), "1 stands 2 times"),
     "no variables": (lambda: Schema(()), "at least one variable; got none"),

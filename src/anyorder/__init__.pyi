@@ -1,3 +1,4 @@
+from . import enumeration as enumeration
 from .errors import AnyOrderError as AnyOrderError
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
@@ -5,6 +6,7 @@ from .errors import QueryError as QueryError
 from .errors import SchemaError as SchemaError
 from .exact_weights import edge_weights as edge_weights
 from .lattice import Edges as Edges
+from .lattice import row_masses as row_masses
 from .lattice import training_masks as training_masks
 from .masks import Bernoulli as Bernoulli
 from .masks import CardinalityLaw as CardinalityLaw

@@ -6,9 +6,11 @@ needs when it runs.
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter, Token
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
 # when torch is first imported, which is after this module.
@@ -23,6 +25,17 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code that shells expect when the reader of a pipe has gone."""
 
+
+def _whole(_: type, tokens: Sequence[Token]) -> int:
+    """Whole numbers only: cyclopts by itself would round 1.5."""
+    try:
+        return int(tokens[0].value.replace("_", ""))
+    except ValueError:
+        raise ValueError(f'"{tokens[0].value}" is not a whole number') from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+
 app = App(
     name="anyorder",
     help="Train one model, then ask it anything of the form p(these variables | those variables).",
@@ -34,7 +47,7 @@ app.command(reproduce)
 
 @reproduce.command
 def table7(
-    *, samples: int = 1_000_000, seed: int = 0, json: bool = False, record: Path | None = None
+    *, samples: Whole = 1_000_000, seed: Whole = 0, json: bool = False, record: Path | None = None
 ) -> None:
     """Table 7: the laws over masks that queries and protocols induce, exactly and by simulation.
 
@@ -77,7 +90,7 @@ def run(command: App, arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         _close_quietly()
     except OSError as error:
-        _fail(f"{error.strerror}: {error.filename}")
+        _fail(f"{error.strerror or error}: {error.filename or 'the output'}")
     except ValueError as error:
         # Only now is it certain that the library, and so torch, was imported already.
         from anyorder.errors import AnyOrderError

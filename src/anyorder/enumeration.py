@@ -9,14 +9,19 @@ paper). What runs along an edge is how often inference evaluates that conditiona
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, check_choice
-from anyorder.lattice import Weighting, check_same_variables
+from anyorder.errors import ConfigError, QueryError, check_choice, check_count, check_flag
+from anyorder.lattice import check_same_variables
 from anyorder.masks import MaskDistribution
 from anyorder.protocols import DecompositionProtocol
 from anyorder.query_laws import QueryLaw, as_query_law
+from anyorder.tosses import Weighting
 
 MAX_VARIABLES = 13
 """A state is a variable given, asked or neither: 3^13 of them take 300 MB."""
+
+
+MAX_SETS = 24
+"""All sets of so many variables take 3 GB."""
 
 
 def edge_law(
@@ -39,6 +44,7 @@ def edge_law(
         the target.
     """
     check_choice("weighting", weighting, ("path", "edge"))
+    check_flag("reweight", reweight)
     queries = as_query_law(law)
     check_same_variables(queries, protocol)
     n = queries.num_variables
@@ -68,6 +74,8 @@ def edge_law(
             flow.index_add_(0, live[rows] - 3**i, passed)
     if reweight:
         edges *= 1 + all_sets(n).sum(dim=1, keepdim=True)
+    if not edges.any():
+        raise QueryError("The query law never asks anything: give it larger queries.")
     return edges / edges.sum()
 
 
@@ -83,6 +91,7 @@ def entropy(probabilities: Tensor) -> float:
 
 def all_sets(num_variables: int) -> Tensor:
     """All sets, booleans of shape ``(2^N, N)``: variable j is in set k where bit j of k is 1."""
+    check_count("num_variables", num_variables, high=MAX_SETS)
     return _digits(num_variables, base=2).bool()
 
 

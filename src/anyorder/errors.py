@@ -9,7 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Real
+from operator import index
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,7 +44,7 @@ PROBABILITY_TOLERANCE = 1e-6
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuses an option outside `choices`, naming the nearest one."""
     options = list(choices)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         listed = ", ".join(f'"{option}"' for option in options)
         raise ConfigError(
             f'`{name}` must be one of {listed}; got "{value}".{nearest(value, options)}'
@@ -55,19 +58,23 @@ def nearest(word: object, options: Iterable[object]) -> str:
 
 
 def check_count(name: str, value: object, *, low: int = 1, high: int | None = None) -> int:
-    """Returns `value` as an int if it is a whole number of `low..high`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (whole and low <= value and (high is None or value <= high)):  # type: ignore[operator]
+    """Returns `value` as an int if it is a whole number of `low..high`, of any integer type."""
+    try:
+        number = None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or number < low or (high is not None and number > high):
         allowed = f"{low} or more" if high is None else f"from {low} to {high}"
         raise ConfigError(f"`{name}` must be a whole number, {allowed}; got {value!r}.")
-    return int(value)  # type: ignore[call-overload]
+    return number
 
 
 def check_fraction(name: str, value: object) -> float:
     """Returns `value` as a float if it lies between 0 and 1, ends included."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not 0 <= number <= 1:
         raise ConfigError(f"`{name}` must be a number between 0 and 1; got {value!r}.")
-    return float(value)
+    return number
 
 
 def check_probabilities(name: str, values: object, *, size: int | None = None) -> Tensor:
@@ -86,7 +93,7 @@ def check_probabilities(name: str, values: object, *, size: int | None = None) -
     total = float(probabilities.sum())
     if not math.isclose(total, 1, abs_tol=PROBABILITY_TOLERANCE):
         raise ConfigError(f"`{name}` must sum to 1; it sums to {total:.6g}. Divide it by its sum.")
-    return probabilities
+    return probabilities / total
 
 
 def check_weights(name: str, values: object, *, size: int) -> Tensor:
@@ -107,10 +114,12 @@ def check_weights(name: str, values: object, *, size: int) -> Tensor:
 def check_permutation(name: str, values: object) -> Tensor:
     """Returns `values` as a long vector if it names each of 0..N-1 once."""
     try:
-        order = torch.as_tensor(values)
+        # Through a list, so that an array with steps backwards and a range come in too; a copy, so
+        # that what the caller does to its own later changes nothing here.
+        order = torch.tensor(values.tolist() if hasattr(values, "tolist") else list(values))  # type: ignore[call-overload]
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(f"`{name}` must be a list of whole numbers; got {values!r}.") from None
-    if order.ndim != 1 or len(order) == 0 or order.is_floating_point() or order.is_complex():
+    if order.ndim != 1 or len(order) == 0 or order.dtype != torch.int64:
         raise ConfigError(
             f"`{name}` must be a permutation of 0..N-1 as one vector of whole numbers; "
             f"got shape {tuple(order.shape)} of {order.dtype}."
@@ -127,6 +136,8 @@ def check_permutation(name: str, values: object) -> Tensor:
 def check_sets(name: str, sets: object, num_variables: int, *, batch: int | None = None) -> Tensor:
     """Returns `sets` if it is a boolean tensor `(batch, vars)`: True = in the set."""
     rows = "batch" if batch is None else batch
+    if isinstance(sets, np.ndarray) and sets.dtype == np.bool_:
+        sets = torch.from_numpy(np.ascontiguousarray(sets))
     if not isinstance(sets, Tensor) or sets.dtype != torch.bool:
         got = sets.dtype if isinstance(sets, Tensor) else type(sets).__name__
         raise QueryError(f"`{name}` must be a boolean tensor, True = in the set; got {got}.")
@@ -136,6 +147,24 @@ def check_sets(name: str, sets: object, num_variables: int, *, batch: int | None
             f"got {tuple(sets.shape)}."
         )
     return sets
+
+
+def check_available(available: object, num_variables: int, batch: int) -> Tensor:
+    """Returns `available` if it is one set a row, none of them empty."""
+    have = check_sets("available", available, num_variables, batch=batch)
+    empty = (~have.any(dim=1)).nonzero()
+    if len(empty):
+        raise QueryError(
+            f"Every row of `available` must have a variable; row {int(empty[0])} has none. Drop it."
+        )
+    return have
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Returns `value` as a bool if it is one, Python's or numpy's."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"`{name}` must be True or False; got {value!r}.")
+    return bool(value)
 
 
 def check_disjoint(given: Tensor, query: Tensor) -> None:

@@ -14,8 +14,8 @@ on the path of S whenever S is e, i and any r of the n - i variables behind:
 The recursion adds positive terms, so it is stable in logarithms at any n. For sizes uniform on 1..N
 it has the closed forms
 
-    path   F(t, i) = 1 / (N i C(i - 1, t)),       edge   F(t, i) = (N + 1) / (N (i + 1) C(i, t +
-    1)).
+    path   F(t, i) = 1 / (N i C(i - 1, t))
+    edge   F(t, i) = (N + 1) / (N (i + 1) C(i, t + 1))
 
 A conditional query asks all that is not given, so its next variable is the first one outside e. By
 reversing the order and taking complements, its edge has mass F(b, n + 1 - i), b the number of
@@ -31,10 +31,11 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, QueryError, check_choice, check_fraction, check_sets
-from anyorder.lattice import Weighting, check_same_variables, is_uniform
-from anyorder.masks import MaskDistribution, log_binomial
-from anyorder.protocols import DecompositionProtocol, RemoveGreatest
+from anyorder.lattice import check_same_variables, is_uniform
+from anyorder.masks import CardinalityLaw, MaskDistribution, log_binomial
+from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom
 from anyorder.query_laws import MixtureQueries, QueryLaw, as_query_law
+from anyorder.tosses import Weighting
 
 
 def edge_weights(
@@ -49,8 +50,9 @@ def edge_weights(
     """The weight of each variable outside a drawn mask, so that training matches inference.
 
     Args:
-        law: The questions that will be asked. Its sets must be alike where their sizes are; for any
-            other law, weight 1 on the target that `training_masks` draws is exact in expectation.
+        law: The questions that will be asked. Its sets must be alike where their sizes are, or
+            those of its parts if it is a mixture; for any other law, weight 1 on the target that
+            `training_masks` draws is exact in expectation.
         protocol: How they are taken apart.
         observed: The masks e, booleans ``(batch, vars)``.
         weighting: As in `training_masks`.
@@ -73,20 +75,27 @@ def edge_weights(
 
     evenly = outside.double() / outside.sum(dim=1, keepdim=True)
     parts = queries.laws if isinstance(queries, MixtureQueries) else (queries,)
-    if any(part.asked_sizes(part.num_variables) is None for part in parts):
+    if uniform_share == 1:
+        return evenly
+    if any(part.size_law is None for part in parts):
         raise ConfigError(
             f"{queries!r} has no closed form: its sets of one size are not alike. "
             "Weight the target that `training_masks` draws instead."
         )
-    if not isinstance(protocol, RemoveGreatest) or uniform_share == 1:
+    if isinstance(protocol, RemoveRandom):
         return evenly
+    if not isinstance(protocol, RemoveGreatest):
+        raise ConfigError(
+            f"{protocol!r} has no closed form. Weight the target that `training_masks` draws "
+            "instead."
+        )
     position = protocol.rank(have)
     shares = queries.weights if isinstance(queries, MixtureQueries) else torch.ones(1)
     logs = torch.full(observed.shape, -torch.inf, dtype=torch.float64, device=observed.device)
     for part, share in zip(parts, shares.tolist(), strict=True):
         if share > 0:
             masses = _log_masses(part, weighting, position, observed & have, have)
-            logs = torch.logaddexp(logs, masses + torch.tensor(share).double().log())
+            logs = torch.logaddexp(logs, masses + math.log(share))
     return (1 - uniform_share) * _normalised(logs) + uniform_share * evenly
 
 
@@ -138,23 +147,26 @@ def _log_masses(
 def _log_mass(law: QueryLaw, weighting: Weighting, a: int, t: Tensor, i: Tensor) -> Tensor:
     """The mass log F(t, i) among `a` available variables, elementwise."""
     if not is_uniform(law):
-        return _log_mass_table(law, weighting, a).to(i.device)[t, i - 1]
-    sizes = law.asked_sizes(a)
+        size_law, table = law.size_law, _small_table if a <= SMALL else _large_table
+        assert size_law is not None
+        return table(size_law, law.asks_rest, weighting, a).to(i.device)[t, i - 1]
+    sizes = law.log_asked_sizes(a)
     assert sizes is not None
-    log_size = sizes[-1].log().to(i.device)  # the probability of every size 1..a
+    log_size = sizes[-1].to(i.device)  # of every size 1..a
     t, i = t.double(), i.double()
     if weighting == "path":
         return log_size - i.log() - log_binomial(i - 1, t)
     return log_size + math.log(a + 1) - (i + 1).log() - log_binomial(i, t + 1)
 
 
-@lru_cache(maxsize=32)
-def _log_mass_table(law: QueryLaw, weighting: Weighting, a: int) -> Tensor:
+def log_mass_table(
+    size_law: CardinalityLaw, asks_rest: bool, weighting: Weighting, a: int
+) -> Tensor:
     """The masses log F(t, i) for t = 0..a-1 (rows) and i = 1..a (columns), by the recursion."""
-    sizes = law.asked_sizes(a)
-    assert sizes is not None
+    sizes = size_law.log_restricted(a)
+    sizes = sizes.flip(0) if asks_rest else sizes
     c = torch.arange(1, a + 1, dtype=torch.float64)
-    column = sizes[1:].log() - log_binomial(float(a), c)
+    column = sizes[1:] - log_binomial(float(a), c)
     if weighting == "path":
         column = column - c.log()
     table = torch.empty(a, a, dtype=torch.float64)
@@ -163,3 +175,9 @@ def _log_mass_table(law: QueryLaw, weighting: Weighting, a: int) -> Tensor:
         table[:, i - 1] = column
         column = torch.logaddexp(column, torch.cat([column[1:], beyond]))
     return table
+
+
+# Rows with gaps need a table for each number of available variables; a large one takes 75 MB.
+SMALL = 128
+_small_table = lru_cache(maxsize=4 * SMALL)(log_mass_table)
+_large_table = lru_cache(maxsize=4)(log_mass_table)

@@ -26,27 +26,10 @@ of uniform size among the other variables: coins. And e is what these coins say 
     i uniform on 1..N,   p uniform on (0, 1),   e = the j < i whose coin of probability p is heads
 
 is the law that the paper's appendix draws with three sorts a row. A weight that depends on sizes
-only changes the laws of i and p. With n for the number of variables and i counted from 1:
+only changes the laws of i and p: `tosses.py` has all eight. Rows with missing values use their
+available variables in place of all: a uniform size stays uniform among them.
 
-    marginal queries: e holds those of the variables before i whose coins are heads
-        path         P(i) = const     p ~ Beta(1, 1)
-        edge         P(i) = const     p ~ Beta(2, 1)
-        path + CR    P(i) ~ i + 1     p ~ Beta(2, 1)                              the paper's D^CR
-        edge + CR    P(i) ~ 2i + 1    p ~ Beta(3, 1); a sure member with probability (i-1)/(2i+1)
-    conditional queries: e holds all variables before i, and those after it whose coins are heads
-        path         P(i) = const     p ~ Beta(1, 1)
-        edge         P(i) = const     p ~ Beta(1, 2)
-        path + CR    P(i) ~ n + i     p ~ Beta(2, 1) with probability (n-i+2)/(n+i), or Beta(1, 1)
-        edge + CR    P(i) ~ n + 2i    p ~ Beta(2, 2) with probability (n-i+3)/(n+2i), or Beta(1, 2)
-
-The sure member of `edge + CR` splits (t+1)^2 = [(t+1)(t+2) + t(t+1)] / 2, t = |e|: the first term
-is Beta(3, 1) coins, the second one member chosen uniformly and Beta(3, 1) coins for the others.
-Rows with missing values use their available variables in place of all: a uniform size stays uniform
-among them.
-
-Any other law of sizes draws its sizes from a table, and any other law at all is drawn by rejection:
-a query with g given and c asked variables has mass (1 or c) times (1 or the mean of 1 + |e| along
-its path).
+All other laws draw a query by the mass of its edges (`weighted_queries.py`), then one of its edges.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -54,17 +37,29 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, QueryError, check_choice, check_count, check_sets
-from anyorder.masks import MaskDistribution
+from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
+from anyorder.masks import MaskDistribution, check_possible
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.query_laws import MixtureQueries, Query, QueryLaw, as_query_law
-from anyorder.random_sets import beta, categories, coins, redraw, source_device, subsets
+from anyorder.random_sets import beta, categories, coins, source_device
+from anyorder.tosses import Weighting, conditional_toss, linear, marginal_toss
+from anyorder.weighted_queries import (
+    Induced,
+    has_masses,
+    masses,
+    rejected,
+    size_masses,
+    weighted_queries,
+)
 
-Weighting = Literal["path", "edge"]
 Method = Literal["exact", "sir"]
 
 PAPER_POOL = 100
 """How many masks the paper's resampling draws for each one that it keeps (appendix B)."""
+
+
+MAX_POOL = 2**24
+"""As many weights as torch can resample from."""
 
 
 class Edges(NamedTuple):
@@ -74,25 +69,6 @@ class Edges(NamedTuple):
     """The set e: booleans of shape ``(batch, vars)``."""
     target: Tensor
     """The variable i, not in e: whole numbers of shape ``(batch,)``."""
-
-
-class _Law(NamedTuple):
-    """What `training_masks` was asked for, checked."""
-
-    queries: QueryLaw
-    protocol: DecompositionProtocol
-    weighting: Weighting
-    reweight: bool
-
-    def query_mass(self, given: Tensor, asked: Tensor) -> Tensor:
-        """The mass of all edges of one query with so many given and asked variables."""
-        mass = (
-            asked.double()
-            if self.weighting == "edge"
-            else torch.ones_like(asked, dtype=torch.float64)
-        )
-        mean_cardinality = given + (asked - 1) / 2
-        return mass * (1 + mean_cardinality) if self.reweight else mass
 
 
 def training_masks(
@@ -139,20 +115,67 @@ def training_masks(
     check_count("batch", batch)
     check_choice("weighting", weighting, get_args(Weighting))
     check_choice("method", method, get_args(Method))
-    induced = _Law(as_query_law(law), protocol, weighting, reweight)
+    check_count("pool", pool)
+    induced = Induced(as_query_law(law), protocol, weighting, check_flag("reweight", reweight))
     check_same_variables(induced.queries, protocol)
     if available is not None:
-        _check_available(available, induced.queries.num_variables, batch)
+        available = check_available(available, induced.queries.num_variables, batch)
     if method == "sir":
-        check_count("pool", pool)
         if available is not None:
             raise ConfigError('`available` works with method="exact" only: "sir" mixes the rows.')
         return _resampled(induced, batch, pool, generator)
     return _exact(induced, batch, available, generator)
 
 
-def check_same_variables(law: QueryLaw, protocol: DecompositionProtocol) -> None:
-    """Refuses a protocol that ranks another number of variables than the law draws."""
+def row_masses(
+    law: QueryLaw | MaskDistribution,
+    available: Tensor,
+    *,
+    weighting: Weighting = "path",
+    reweight: bool = False,
+) -> Tensor:
+    """How much rows with gaps count, relative to a row with all its variables.
+
+    `training_masks` draws one edge a row. Under `path` that is right: every row asks one query.
+    Under `edge` every edge counts once, and a row with fewer variables has fewer of them: its loss
+    is to be weighted by the mass of its edges. Without reweighting that is the share of its
+    variables that are available.
+
+    Args:
+        law: As in `training_masks`; its sets must be alike where their sizes are.
+        available: Booleans ``(batch, vars)``.
+        weighting: As in `training_masks`.
+        reweight: As in `training_masks`.
+
+    Returns:
+        float64 of shape ``(batch,)``.
+    """
+    queries = as_query_law(law)
+    check_choice("weighting", weighting, get_args(Weighting))
+    available = check_available(available, queries.num_variables, len(available))
+    parts = queries.laws if isinstance(queries, MixtureQueries) else (queries,)
+    if weighting == "path":
+        return torch.ones(len(available), dtype=torch.float64, device=available.device)
+    if any(part.size_law is None for part in parts):
+        raise ConfigError(f'{queries!r} has no closed form under "edge"; use weighting="path".')
+    weights = queries.weights if isinstance(queries, MixtureQueries) else torch.ones(1)
+    everything = torch.ones_like(available[:1])
+    with_all = torch.cat([everything, available])
+    total = torch.zeros(len(with_all), dtype=torch.float64)
+    for part, weight in zip(parts, weights.tolist(), strict=True):
+        induced = Induced(part, RemoveGreatest(range(part.num_variables)), weighting, reweight)
+        total += weight * size_masses(induced, len(with_all), with_all).sum(dim=1)
+    return (total[1:] / total[0]).to(available.device)
+
+
+def check_same_variables(law: QueryLaw, protocol: object) -> None:
+    """Refuses what is no protocol, or ranks another number of variables than the law draws."""
+    if not isinstance(protocol, DecompositionProtocol):
+        got = protocol.__name__ if isinstance(protocol, type) else type(protocol).__name__
+        raise ConfigError(
+            f"`protocol` must be a DecompositionProtocol; got {got}. Make one with "
+            "RemoveGreatest(lexicographic(N))."
+        )
     ranked = getattr(protocol, "num_variables", None)
     if ranked not in (None, law.num_variables):
         raise ConfigError(
@@ -161,46 +184,31 @@ def check_same_variables(law: QueryLaw, protocol: DecompositionProtocol) -> None
         )
 
 
-def _check_available(available: Tensor, num_variables: int, batch: int) -> None:
-    check_sets("available", available, num_variables, batch=batch)
-    empty = (~available.any(dim=1)).nonzero()
-    if len(empty):
-        raise QueryError(
-            f"Every row of `available` must have a variable; row {int(empty[0])} has none. Drop it."
-        )
-
-
 def _exact(
-    law: _Law, batch: int, available: Tensor | None, generator: torch.Generator | None
+    law: Induced, batch: int, available: Tensor | None, generator: torch.Generator | None
 ) -> Edges:
     queries = law.queries
-    if isinstance(queries, MixtureQueries) and all(_is_sized(part) for part in queries.laws):
+    if isinstance(queries, MixtureQueries) and all(has_masses(part) for part in queries.laws):
         return _mixture(law, queries, batch, available, generator)
     if isinstance(law.protocol, RemoveGreatest) and is_uniform(queries):
         return _tossed(law, law.protocol, batch, available, generator)
-    if _is_sized(queries):
-        return _cut(law, _sized(law, batch, available, generator), generator)
-    return _cut(law, _rejected(law, batch, available, generator), generator)
-
-
-def _is_sized(law: QueryLaw) -> bool:
-    return law.asked_sizes(law.num_variables) is not None
+    return _cut(law, weighted_queries(law, batch, available, generator), generator)
 
 
 def is_uniform(law: QueryLaw) -> bool:
     """Whether all numbers asked 1..N are equally likely, which is when coins can be tossed."""
-    sizes = law.asked_sizes(law.num_variables)
-    return sizes is not None and bool((sizes[1:] > 0).all() and (sizes[1:] == sizes[1]).all())
+    sizes = law.log_asked_sizes(law.num_variables)
+    return sizes is not None and bool(sizes[1].isfinite() and (sizes[1:] == sizes[1]).all())
 
 
 def _tossed(
-    law: _Law,
+    law: Induced,
     protocol: RemoveGreatest,
     batch: int,
     available: Tensor | None,
     generator: torch.Generator | None,
 ) -> Edges:
-    """Edges by coins: the table in the module's docstring."""
+    """Edges by coins: see `tosses.py`."""
     device = source_device(generator, available)
     if available is None:
         position = protocol.position.to(device, torch.int32)[None]  # (1, vars)
@@ -210,19 +218,17 @@ def _tossed(
             torch.int32
         )  # (batch, vars), the row's own come first
         n = available.sum(dim=1)
-    toss = _conditional_toss if law.queries.asks_rest else _marginal_toss
-    i, first, second, sure = toss(law, n, generator)
-
-    heads = coins(
-        beta(first, second, generator=generator), protocol.num_variables, generator=generator
-    )
+    toss = conditional_toss if law.queries.asks_rest else marginal_toss
+    i, first, second, sure = toss(n, law.weighting, law.reweight, generator)
+    probability = beta(first, second, generator=generator)
+    heads = coins(probability, protocol.num_variables, generator=generator)
     place = (i - 1).to(torch.int32)[:, None]
     if law.queries.asks_rest:
         heads &= position > place
         observed = heads.logical_or_(position < place)
         observed = observed if available is None else observed & available
     else:
-        if law.weighting == "edge" and law.reweight:
+        if sure is not None:
             heads |= position == sure.to(torch.int32)[:, None]
         observed = heads.logical_and_(position < place)
     if available is None:
@@ -230,56 +236,8 @@ def _tossed(
     return Edges(observed, (position == place).int().argmax(dim=1))
 
 
-class _Toss(NamedTuple):
-    i: Tensor
-    """The place of the target among the row's variables, from 1."""
-    first: Tensor
-    second: Tensor
-    """The coins have probability p ~ Beta(first, second)."""
-    sure: Tensor
-    """The place, from 0, of a sure member; -1 for none."""
-
-
-def _marginal_toss(law: _Law, n: Tensor, generator: torch.Generator | None) -> _Toss:
-    one = torch.ones_like(n)
-    slope = (2 if law.weighting == "edge" else 1) if law.reweight else 0
-    i = _linear(one, slope * one, n, generator)
-    first = one + law.reweight + (law.weighting == "edge")
-    sure = -one
-    if law.weighting == "edge" and law.reweight:
-        # One uniform number both decides (it is below i - 1 of 2i + 1) and chooses.
-        sure = (_uniform(n, generator) * (2 * i + 1)).long()
-    return _Toss(i, first, one, torch.where(sure < i - 1, sure, -1))
-
-
-def _conditional_toss(law: _Law, n: Tensor, generator: torch.Generator | None) -> _Toss:
-    one = torch.ones_like(n)
-    edge = law.weighting == "edge"
-    if not law.reweight:
-        return _Toss(_linear(one, 0 * one, n, generator), one, one + edge, -one)
-    slope = 2 if edge else 1
-    i = _linear(n, slope * one, n, generator)
-    raised = _uniform(n, generator) * (n + slope * i) < n - i + 1 + slope
-    return _Toss(i, one + raised, one + edge, -one)
-
-
-def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)
-
-
-def _linear(
-    intercept: Tensor, slope: Tensor, n: Tensor, generator: torch.Generator | None
-) -> Tensor:
-    """Draws i of 1..n with P(i) proportional to intercept + slope i, by its inverse CDF."""
-    # The mass of 1..i is b i + slope i^2 / 2; solved for i in the form that survives slope = 0.
-    b = intercept + slope / 2
-    mass = _uniform(n, generator) * (b + slope * n / 2) * n
-    i = 2 * mass / (b + (b * b + 2 * slope * mass).sqrt())
-    return torch.minimum(i.long() + 1, n)
-
-
 def _mixture(
-    law: _Law,
+    law: Induced,
     mixture: MixtureQueries,
     batch: int,
     available: Tensor | None,
@@ -288,9 +246,9 @@ def _mixture(
     """Chooses a law for each row by the mass of its edges there, then draws from that law."""
     device = source_device(generator, available)
     parts = [law._replace(queries=part) for part in mixture.laws]
-    masses = torch.stack([_size_masses(part, batch, available).sum(dim=1) for part in parts], dim=1)
-    weighted = (masses * mixture.weights).to(device)  # (batch, laws)
-    choice = categories(_positive(weighted), generator=generator)
+    totals = torch.stack([masses(part, batch, available).sum(dim=1) for part in parts], dim=1)
+    weighted = (totals * mixture.weights).to(device)  # (batch, laws)
+    choice = categories(check_possible(weighted), generator=generator)
     observed = torch.empty(batch, mixture.num_variables, dtype=torch.bool, device=device)
     target = torch.empty(batch, dtype=torch.long, device=device)
     for k, part in enumerate(parts):
@@ -301,76 +259,26 @@ def _mixture(
     return Edges(observed, target)
 
 
-def _size_masses(law: _Law, batch: int, available: Tensor | None) -> Tensor:
-    """The mass of the edges of all queries that ask c variables: float64 ``(batch, N + 1)``."""
-    n = law.queries.num_variables
-    counts = torch.full((batch,), n) if available is None else available.sum(dim=1).cpu()
-    table = torch.zeros(batch, n + 1, dtype=torch.float64)
-    for a in counts.unique().tolist():
-        sizes = law.queries.asked_sizes(a)
-        assert sizes is not None
-        asked = torch.arange(a + 1)
-        given = a - asked if law.queries.asks_rest else torch.zeros_like(asked)
-        table[counts == a, : a + 1] = sizes * law.query_mass(given, asked) * (asked > 0)
-    return table
-
-
-def _sized(
-    law: _Law, batch: int, available: Tensor | None, generator: torch.Generator | None
-) -> Query:
-    """Queries of a law of sizes, by the mass of their edges."""
-    device = source_device(generator, available)
-    sizes = categories(
-        _positive(_size_masses(law, batch, available).to(device)), generator=generator
-    )
-    n = law.queries.num_variables
-    have = torch.ones(batch, n, dtype=torch.bool, device=device) if available is None else available
-    asked = subsets(sizes, have, generator=generator)
-    given = have & ~asked if law.queries.asks_rest else torch.zeros_like(asked)
-    return Query(given, asked)
-
-
-def _positive(masses: Tensor) -> Tensor:
-    if not (masses.sum(dim=1) > 0).all():
-        raise QueryError("The query law never asks anything of some row: give it larger queries.")
-    return masses
-
-
-def _rejected(
-    law: _Law, batch: int, available: Tensor | None, generator: torch.Generator | None
-) -> Query:
-    """Queries of any law, by the mass of their edges: draw, then accept in proportion to it."""
-    device = source_device(generator, available)
-    bound = float(law.query_mass(*(torch.tensor(size) for size in law.queries.max_sizes)))
-
-    def draw(rows: Tensor) -> tuple[Tensor, ...]:
-        given, query = law.queries._draw(len(rows), device, generator)
-        if available is None:
-            return given, query
-        return given & available[rows], query & available[rows]
-
-    def accept(rows: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        given, asked = drawn[0].sum(dim=1), drawn[1].sum(dim=1)
-        return (_uniform(rows, generator) * bound < law.query_mass(given, asked)) & (asked > 0)
-
-    return Query(*redraw(draw, accept, batch, device=device))
-
-
-def _cut(law: _Law, queries: Query, generator: torch.Generator | None) -> Edges:
+def _cut(law: Induced, queries: Query, generator: torch.Generator | None) -> Edges:
     """One edge of each query's path: t uniform, or in proportion to 1 + |e| = 1 + g + t."""
     asked, given = queries.query.sum(dim=1), queries.given.sum(dim=1)
     one = torch.ones_like(asked)
     intercept, slope = (given, one) if law.reweight else (one, 0 * one)
-    step = _linear(intercept, slope, asked, generator)[:, None] - 1
+    step = linear(intercept, slope, asked, generator)[:, None] - 1
     rank = law.protocol.rank(queries.query, generator=generator)
     observed = queries.given | (queries.query & (rank < step))
     return Edges(observed, (rank == step).int().argmax(dim=1))
 
 
-def _resampled(law: _Law, batch: int, pool: int, generator: torch.Generator | None) -> Edges:
+def _resampled(law: Induced, batch: int, pool: int, generator: torch.Generator | None) -> Edges:
     """The paper's way (appendix B): a pool along paths, resampled without replacement."""
+    if pool * batch > MAX_POOL:
+        raise ConfigError(
+            f"`pool` times `batch` must be at most {MAX_POOL} to be resampled; got {pool * batch}. "
+            'Use method="exact".'
+        )
     plain = law._replace(weighting="path", reweight=False)
-    queries = _rejected(plain, pool * batch, None, generator)
+    queries = rejected(plain, pool * batch, None, generator)
     edges = _cut(plain, queries, generator)
     weight = torch.ones(pool * batch, dtype=torch.float64, device=edges.target.device)
     if law.weighting == "edge":

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError, check_choice, check_fraction
 from anyorder.exact_weights import edge_weights
-from anyorder.lattice import Weighting, training_masks
+from anyorder.lattice import training_masks
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.query_laws import QueryLaw, as_query_law
 from anyorder.random_sets import source_device, subsets
+from anyorder.tosses import Weighting
 
 Targets = Literal["uniform", "exact", "drawn"]
 

@@ -16,12 +16,14 @@ from torch import Tensor
 from anyorder.errors import (
     ConfigError,
     QueryError,
+    check_available,
     check_count,
+    check_flag,
     check_fraction,
     check_probabilities,
     check_sets,
 )
-from anyorder.random_sets import categories, redraw, source_device, subsets
+from anyorder.random_sets import categories, draws, redraw, source_device, subsets
 
 
 class MaskDistribution(ABC):
@@ -33,6 +35,11 @@ class MaskDistribution(ABC):
     def max_cardinality(self) -> int:
         """The largest size that a set of this law can have."""
         return self.num_variables
+
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return 0
 
     def sample(
         self,
@@ -53,21 +60,25 @@ class MaskDistribution(ABC):
             Booleans of shape ``(batch, vars)``, True = in the set.
         """
         check_count("batch", batch)
-        device = source_device(generator, available)
         if available is None:
-            return self._draw(batch, device, generator)
-        have = check_sets("available", available, self.num_variables, batch=batch)
-        (sets,) = redraw(
-            lambda rows: (self._draw(len(rows), device, generator) & have[rows],),
-            lambda _, drawn: drawn[0].any(dim=1),
-            batch,
-            device=device,
-        )
-        return sets
+            return self._draw(batch, source_device(generator), generator)
+        source_device(generator)  # checks it
+        have = check_available(available, self.num_variables, batch)
+        return self._draw_within(have, generator)
 
     def log_prob(self, observed: Tensor) -> Tensor:
         """The log probability of each set, float64 of shape ``(batch,)``."""
         return self._log_prob(check_sets("observed", observed, self.num_variables))
+
+    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+        """S intersected with each row's available variables, given that it is not empty."""
+        (sets,) = redraw(
+            lambda rows: (self._draw(len(rows), available.device, generator) & available[rows],),
+            lambda _, drawn: drawn[0].any(dim=1),
+            len(available),
+            device=available.device,
+        )
+        return sets
 
     @abstractmethod
     def _draw(
@@ -104,6 +115,15 @@ class CardinalityLaw(MaskDistribution):
         """The largest size that a set of this law can have."""
         return int(self.probabilities.nonzero().max())
 
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return int(self.probabilities.nonzero().min())
+
+    def log_restricted(self, num_available: int) -> Tensor:
+        """The logarithms of `restricted`."""
+        return self.restricted(num_available).log()
+
     def restricted(self, num_available: int) -> Tensor:
         """The law of the size of S inside `num_available` of the variables: shape ``(a + 1,)``.
 
@@ -111,16 +131,32 @@ class CardinalityLaw(MaskDistribution):
         variables follows from that for a by a sum of positive terms.
         """
         # From the nearest larger number that is known, so that a batch of rows shares the work.
-        start = min(known for known in self._restricted if known >= num_available)
+        check_count("num_available", num_available, low=0, high=self.num_variables)
+        start = min(known for known in list(self._restricted) if known >= num_available)
         sizes = self._restricted[start]
         for a in range(start, num_available, -1):
             k = torch.arange(a + 1, dtype=torch.float64)
             stays, leaves = sizes * (a - k) / a, sizes * k / a
             sizes = stays[:-1] + leaves[1:]
-        return self._restricted.setdefault(num_available, sizes)
+        self._restricted[num_available] = sizes
+        return sizes.clone()
+
+    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+        table = self.restricted_table(available.sum(dim=1))
+        table[:, 0] = 0
+        sizes = categories(check_possible(table), generator=generator)
+        return subsets(sizes, available, generator=generator)
+
+    def restricted_table(self, num_available: Tensor) -> Tensor:
+        """The laws of sizes of rows with so many available variables: ``(batch, N + 1)``."""
+        table = torch.zeros(len(num_available), self.num_variables + 1, dtype=torch.float64)
+        counts = num_available.cpu()
+        for a in sorted(set(counts.tolist()), reverse=True):
+            table[counts == a, : a + 1] = self.restricted(a)
+        return table.to(num_available.device)
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-        sizes = categories(self.probabilities.to(device).expand(batch, -1), generator=generator)
+        sizes = draws(self.probabilities.to(device), batch, generator=generator)
         everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
         return subsets(sizes, everything, generator=generator)
 
@@ -148,6 +184,21 @@ class UniformCardinality(CardinalityLaw):
         probabilities = torch.zeros(num_variables + 1, dtype=torch.float64)
         probabilities[self.low : self.high + 1] = 1 / (self.high - self.low + 1)
         super().__init__(probabilities)
+
+    def restricted(self, num_available: int) -> Tensor:
+        """The law of sizes among fewer variables, at once where all sizes are equally likely."""
+        n, a = (
+            self.num_variables,
+            check_count("num_available", num_available, low=0, high=self.num_variables),
+        )
+        if self.low > 1 or self.high < n - 1 or a == n:
+            return super().restricted(a)
+        sizes = torch.full((a + 1,), (n + 1) / (a + 1), dtype=torch.float64)
+        if self.low == 1:  # the empty set of 0..N is left out, wherever it fell
+            sizes[0] -= 1
+        if self.high == n - 1:
+            sizes[a] -= 1
+        return sizes / (self.high - self.low + 1)
 
     def __repr__(self) -> str:
         return f"UniformCardinality({self.num_variables}, low={self.low}, high={self.high})"
@@ -178,12 +229,12 @@ class Bernoulli(CardinalityLaw):
     def __init__(self, num_variables: int, p: float) -> None:
         check_count("num_variables", num_variables)
         self.p = check_fraction("p", p)
-        k = torch.arange(num_variables + 1, dtype=torch.float64)
-        p64 = torch.tensor(self.p, dtype=torch.float64)
-        # xlogy, because 0 * log(0) is 0 here
-        logs = torch.xlogy(k, p64) + torch.xlogy(num_variables - k, 1 - p64)
-        sizes = (logs + log_binomial(float(num_variables), k)).exp()
+        sizes = _log_binomial_law(num_variables, self.p).exp()
         super().__init__(sizes / sizes.sum())
+
+    def log_restricted(self, num_available: int) -> Tensor:
+        """The logarithms of `restricted`, where the probabilities themselves would underflow."""
+        return _log_binomial_law(num_available, self.p)
 
     def __repr__(self) -> str:
         return f"Bernoulli({self.num_variables}, p={self.p})"
@@ -202,7 +253,7 @@ class Fixed(MaskDistribution):
         sets: Tensor | Sequence[Sequence[bool]],
         probabilities: Sequence[float] | Tensor | None = None,
     ) -> None:
-        rows = torch.as_tensor(sets)
+        rows = torch.as_tensor(sets).clone()
         if rows.ndim != 2 or 0 in rows.shape:
             raise ConfigError("`sets` must be a boolean tensor (sets, vars) with a row or more.")
         self.num_variables = rows.shape[1]
@@ -217,9 +268,14 @@ class Fixed(MaskDistribution):
         """The largest size that a set of this law can have."""
         return int(self.sets[self.probabilities > 0].sum(dim=1).max())
 
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return int(self.sets[self.probabilities > 0].sum(dim=1).min())
+
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-        table = self.probabilities.to(device).expand(batch, -1)
-        return self.sets.to(device)[categories(table, generator=generator)]
+        choice = draws(self.probabilities.to(device), batch, generator=generator)
+        return self.sets.to(device)[choice]
 
     def _log_prob(self, observed: Tensor) -> Tensor:
         equal = (observed[:, None] == self.sets.to(observed.device)).all(dim=2)  # (batch, sets)
@@ -259,7 +315,7 @@ class Rectangle(MaskDistribution):
         self.height = check_count("height", height)
         self.width = check_count("width", width)
         self.channels = check_count("channels", channels)
-        self.inside = inside
+        self.inside = check_flag("inside", inside)
         self.num_variables = height * width * channels
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
@@ -289,6 +345,20 @@ def log_binomial(n: Tensor | float, k: Tensor) -> Tensor:
     """The logarithm of "n choose k", for `k` (and `n`) in float64."""
     whole = torch.as_tensor(n, dtype=torch.float64, device=k.device)
     return torch.lgamma(whole + 1) - torch.lgamma(k + 1) - torch.lgamma(whole - k + 1)
+
+
+def _log_binomial_law(n: int, p: float) -> Tensor:
+    """The log probability of each number of successes 0..n."""
+    k, chance = torch.arange(n + 1, dtype=torch.float64), torch.tensor(p, dtype=torch.float64)
+    # xlogy, because 0 * log(0) is 0 here
+    return torch.xlogy(k, chance) + torch.xlogy(n - k, 1 - chance) + log_binomial(float(n), k)
+
+
+def check_possible(table: Tensor) -> Tensor:
+    """Refuses a table of sizes ``(batch, sizes)`` that leaves a row nothing to ask."""
+    if not (table.sum(dim=1) > 0).all():
+        raise QueryError("The query law never asks anything of some row: give it larger queries.")
+    return table
 
 
 def _intervals(

@@ -59,7 +59,7 @@ class RemoveRandom(DecompositionProtocol):
 
     def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """A random order of the members; see `DecompositionProtocol.rank`."""
-        check_sets("members", members, self.num_variables or members.shape[-1])
+        _check_members(members, self.num_variables)
         # Doubles, because equal keys would favour the variables that a sort leaves in front.
         keys = torch.rand(
             members.shape, dtype=torch.float64, device=members.device, generator=generator
@@ -68,6 +68,7 @@ class RemoveRandom(DecompositionProtocol):
 
     def removal(self, members: Tensor) -> Tensor:
         """Every member is equally likely; see `DecompositionProtocol.removal`."""
+        _check_members(members, self.num_variables)
         return members.double() / members.sum(dim=1, keepdim=True).clamp(min=1)
 
     def __repr__(self) -> str:
@@ -113,6 +114,11 @@ class RemoveGreatest(DecompositionProtocol):
 
     def __repr__(self) -> str:
         return f"RemoveGreatest({self.canonical_order.tolist()})"
+
+
+def _check_members(members: object, num_variables: int | None) -> None:
+    width = members.shape[-1] if isinstance(members, Tensor) and members.ndim else 1
+    check_sets("members", members, num_variables or width)
 
 
 def lexicographic(num_variables: int) -> Tensor:

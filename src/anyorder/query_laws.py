@@ -7,7 +7,7 @@ will be asked.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,14 +15,20 @@ from torch import Tensor
 
 from anyorder.errors import (
     ConfigError,
-    QueryError,
+    check_available,
     check_count,
     check_disjoint,
     check_sets,
     check_weights,
 )
-from anyorder.masks import CardinalityLaw, MaskDistribution, UniformCardinality
-from anyorder.random_sets import categories, redraw, source_device, subsets
+from anyorder.masks import (
+    CardinalityLaw,
+    Fixed,
+    MaskDistribution,
+    UniformCardinality,
+    check_possible,
+)
+from anyorder.random_sets import draws, redraw, source_device, subsets
 
 
 class Query(NamedTuple):
@@ -45,17 +51,32 @@ class QueryLaw(ABC):
     asks_rest: bool = False
     """Whether every question asks all that is not given, rather than giving nothing."""
 
-    def asked_sizes(self, num_available: int) -> Tensor | None:
+    @property
+    def size_law(self) -> CardinalityLaw | None:
+        """The law of the set that is drawn, where sets of one size are alike; else None.
+
+        It is the asked set, or the given one where all the rest is asked.
+        """
+        return None
+
+    @property
+    def listed(self) -> tuple[Query, Tensor] | None:
+        """The questions of a law that has few of them, and their probabilities; else None."""
+        return None
+
+    def log_asked_sizes(self, num_available: int) -> Tensor | None:
         """The law of the number asked, where questions of one size are alike; else None.
 
         Args:
             num_available: Among how many variables the questions are restricted to (a).
 
         Returns:
-            Probabilities of the sizes 0..a, shape ``(a + 1,)``.
+            Log probabilities of the sizes 0..a, shape ``(a + 1,)``.
         """
-        del num_available
-        return None
+        if self.size_law is None:
+            return None
+        sizes = self.size_law.log_restricted(num_available)
+        return sizes.flip(0) if self.asks_rest else sizes
 
     def sample(
         self,
@@ -73,10 +94,10 @@ class QueryLaw(ABC):
             generator: The source of randomness.
         """
         check_count("batch", batch)
-        device = source_device(generator, available)
         if available is None:
-            return self._draw(batch, device, generator)
-        have = check_sets("available", available, self.num_variables, batch=batch)
+            return self._draw(batch, source_device(generator), generator)
+        have = check_available(available, self.num_variables, batch)
+        device = have.device
 
         def draw(rows: Tensor) -> tuple[Tensor, ...]:
             given, query = self._draw(len(rows), device, generator)
@@ -93,13 +114,12 @@ class QueryLaw(ABC):
         """
         check_count("batch", batch)
         device = source_device(generator)
-        sizes = self.asked_sizes(self.num_variables)
+        sizes = self.log_asked_sizes(self.num_variables)
         everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
         if sizes is None:
             return self.sample(batch, available=everything, generator=generator)
-        if not (sizes[1:] > 0).any():
-            raise QueryError("The query law never asks anything: give it larger queries.")
-        size = 1 + categories(sizes[None, 1:].to(device), generator=generator)
+        table = check_possible(sizes.exp()[None, 1:].to(device))
+        size = 1 + draws(table[0], 1, generator=generator)
         query = subsets(size.expand(batch), everything, generator=generator)
         return Query(~query if self.asks_rest else torch.zeros_like(query), query)
 
@@ -127,7 +147,7 @@ class MarginalQueries(QueryLaw):
     """
 
     def __init__(self, masks: MaskDistribution) -> None:
-        self.masks = masks
+        self.masks = _check_masks("masks", masks)
         self.num_variables = masks.num_variables
 
     @property
@@ -135,10 +155,17 @@ class MarginalQueries(QueryLaw):
         """Bounds on the numbers of given and of queried variables."""
         return 0, self.masks.max_cardinality
 
-    def asked_sizes(self, num_available: int) -> Tensor | None:
-        """The law of the number asked; see `QueryLaw.asked_sizes`."""
-        masks = self.masks
-        return masks.restricted(num_available) if isinstance(masks, CardinalityLaw) else None
+    @property
+    def size_law(self) -> CardinalityLaw | None:
+        """The law of S, where sets of one size are alike; else None."""
+        return self.masks if isinstance(self.masks, CardinalityLaw) else None
+
+    @property
+    def listed(self) -> tuple[Query, Tensor] | None:
+        """The questions of a law of few sets, and their probabilities; else None."""
+        if not isinstance(self.masks, Fixed):
+            return None
+        return Query(torch.zeros_like(self.masks.sets), self.masks.sets), self.masks.probabilities
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         query = self.masks._draw(batch, device, generator)
@@ -163,7 +190,8 @@ class ConditionalQueries(QueryLaw):
 
     def __init__(self, num_variables: int, given: MaskDistribution | None = None) -> None:
         self.num_variables = check_count("num_variables", num_variables)
-        self.given = given or UniformCardinality(num_variables, low=0, high=num_variables - 1)
+        anything = UniformCardinality(num_variables, low=0, high=num_variables - 1)
+        self.given = anything if given is None else _check_masks("given", given)
         if self.given.num_variables != num_variables:
             raise ConfigError(
                 f"`given` must be a law over {num_variables} variables; "
@@ -173,14 +201,19 @@ class ConditionalQueries(QueryLaw):
     @property
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
-        return self.given.max_cardinality, self.num_variables
+        return self.given.max_cardinality, self.num_variables - self.given.min_cardinality
 
-    def asked_sizes(self, num_available: int) -> Tensor | None:
-        """The law of the number asked; see `QueryLaw.asked_sizes`."""
-        given = self.given
-        return (
-            given.restricted(num_available).flip(0) if isinstance(given, CardinalityLaw) else None
-        )
+    @property
+    def size_law(self) -> CardinalityLaw | None:
+        """The law of the given set, where sets of one size are alike; else None."""
+        return self.given if isinstance(self.given, CardinalityLaw) else None
+
+    @property
+    def listed(self) -> tuple[Query, Tensor] | None:
+        """The questions of a law of few given sets, and their probabilities; else None."""
+        if not isinstance(self.given, Fixed):
+            return None
+        return Query(self.given.sets, ~self.given.sets), self.given.probabilities
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         given = self.given._draw(batch, device, generator)
@@ -204,35 +237,38 @@ class MixtureQueries(QueryLaw):
 
     def __init__(
         self,
-        laws: Sequence[QueryLaw | MaskDistribution],
+        laws: Iterable[QueryLaw | MaskDistribution],
         weights: Sequence[float] | Tensor | None = None,
     ) -> None:
-        if not laws:
+        if isinstance(laws, QueryLaw | MaskDistribution | Mapping):
+            raise ConfigError("`laws` must be a list of laws, with their shares in `weights`.")
+        parts = [as_query_law(law) for law in laws or ()]
+        if not parts:
             raise ConfigError("`laws` must hold at least one law; got none.")
-        self.laws = tuple(as_query_law(law) for law in laws)
-        self.num_variables = self.laws[0].num_variables
-        sizes = sorted({law.num_variables for law in self.laws})
+        sizes = sorted({law.num_variables for law in parts})
         if len(sizes) > 1:
             raise ConfigError(f"`laws` must be over the same variables; they have {sizes} of them.")
-        self.weights = check_weights(
-            "weights", [1.0] * len(laws) if weights is None else weights, size=len(laws)
+        shares = check_weights(
+            "weights", [1.0] * len(parts) if weights is None else weights, size=len(parts)
         )
+        self.num_variables = parts[0].num_variables
+        self.laws, self.weights = _flattened(parts, shares)
 
     @property
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
-        given, query = zip(*(law.max_sizes for law in self.laws), strict=True)
+        parts = zip(self.laws, self.weights.tolist(), strict=True)
+        given, query = zip(*(law.max_sizes for law, weight in parts if weight > 0), strict=True)
         return max(given), max(query)
 
     def sample_one_size(self, batch: int, *, generator: torch.Generator | None = None) -> Query:
         """One law for the whole batch, and one size of it; see `QueryLaw.sample_one_size`."""
-        choice = int(
-            categories(self.weights[None].to(source_device(generator)), generator=generator)
-        )
+        weights = self.weights.to(source_device(generator))
+        choice = int(draws(weights, 1, generator=generator))
         return self.laws[choice].sample_one_size(batch, generator=generator)
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        choice = categories(self.weights.to(device).expand(batch, -1), generator=generator)
+        choice = draws(self.weights.to(device), batch, generator=generator)
         drawn = Query(
             *(torch.zeros(batch, self.num_variables, dtype=torch.bool, device=device) for _ in "gq")
         )
@@ -268,11 +304,15 @@ class QueryList(QueryLaw):
         self, num_variables: int, queries: Iterable[tuple[Iterable[int], Iterable[int], float]]
     ) -> None:
         self.num_variables = check_count("num_variables", num_variables)
-        triples = list(queries)
+        try:
+            triples = [(tuple(given), tuple(query), weight) for given, query, weight in queries]
+        except (TypeError, ValueError):
+            raise ConfigError(
+                "`queries` must be a list of triples (given, query, weight), the first two lists "
+                f"of variables; got {queries!r}."
+            ) from None
         if not triples:
             raise ConfigError("`queries` must hold at least one (given, query, weight); got none.")
-        if any(len(triple) != 3 for triple in triples):
-            raise ConfigError("`queries` must hold triples (given, query, weight).")
         given, query, weights = zip(*triples, strict=True)
         self.given = torch.stack([_members("given", members, num_variables) for members in given])
         self.query = torch.stack([_members("query", members, num_variables) for members in query])
@@ -280,6 +320,11 @@ class QueryList(QueryLaw):
         if not self.query.any(dim=1).all():
             raise ConfigError("Every query of `queries` must ask at least one variable.")
         self.weights = check_weights("weights", weights, size=len(triples))
+
+    @property
+    def listed(self) -> tuple[Query, Tensor] | None:
+        """The questions and their probabilities."""
+        return Query(self.given, self.query), self.weights
 
     @property
     def queries(self) -> list[tuple[list[int], list[int], float]]:
@@ -292,10 +337,11 @@ class QueryList(QueryLaw):
     @property
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
-        return int(self.given.sum(dim=1).max()), int(self.query.sum(dim=1).max())
+        asked = self.weights > 0
+        return int(self.given[asked].sum(dim=1).max()), int(self.query[asked].sum(dim=1).max())
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        choice = categories(self.weights.to(device).expand(batch, -1), generator=generator)
+        choice = draws(self.weights.to(device), batch, generator=generator)
         return Query(self.given.to(device)[choice], self.query.to(device)[choice])
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
@@ -321,6 +367,24 @@ def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
     raise ConfigError(
         f"A query law must be a QueryLaw or a MaskDistribution; got {type(law).__name__}."
     )
+
+
+def _check_masks(name: str, masks: object) -> MaskDistribution:
+    if not isinstance(masks, MaskDistribution):
+        raise ConfigError(f"`{name}` must be a MaskDistribution; got {type(masks).__name__}.")
+    return masks
+
+
+def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ...], Tensor]:
+    """A mixture of mixtures is a mixture: its parts have products for shares."""
+    flat: list[tuple[QueryLaw, float]] = []
+    for law, share in zip(laws, shares.tolist(), strict=True):
+        if isinstance(law, MixtureQueries):
+            parts = zip(law.laws, law.weights.tolist(), strict=True)
+            flat += [(part, share * weight) for part, weight in parts]
+        else:
+            flat.append((law, share))
+    return tuple(law for law, _ in flat), torch.tensor([w for _, w in flat], dtype=torch.float64)
 
 
 def _members(name: str, members: Iterable[int], num_variables: int) -> Tensor:

@@ -9,10 +9,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anyorder.errors import QueryError
+from anyorder.errors import ConfigError, QueryError
 
 COIN_BITS = 32
 """Random bits a coin looks at: its probability is rounded to a multiple of 2^-32."""
+
+MAX_CATEGORIES = 2**24
+"""As many weights as torch draws from."""
 
 MAX_REDRAWS = 10_000
 """After so many rejected draws of one row, the condition is taken to be impossible."""
@@ -55,6 +58,15 @@ def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None 
     shuffled = keys.masked_fill_(~within, 2.0).argsort(dim=1)
     place = torch.arange(within.shape[1], device=within.device)
     return torch.empty_like(within).scatter_(1, shuffled, place < sizes[:, None])
+
+
+def draws(weights: Tensor, batch: int, *, generator: torch.Generator | None = None) -> Tensor:
+    """`batch` indices of one vector of `weights`, with probability proportional to them."""
+    if len(weights) > MAX_CATEGORIES:
+        raise ConfigError(
+            f"At most {MAX_CATEGORIES:,} sizes or sets can be drawn from; got {len(weights):,}."
+        )
+    return torch.multinomial(weights, batch, replacement=True, generator=generator)
 
 
 def categories(table: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
@@ -105,13 +117,19 @@ def redraw(
         if not len(pending):
             return result
     raise QueryError(
-        f"The query law gave no usable query for row {int(pending[0])} in {MAX_REDRAWS} draws. "
-        "Its sets must meet the row's available variables: widen the law, or drop such rows."
+        f"No query was accepted for row {int(pending[0])} in {MAX_REDRAWS} draws: either the law "
+        "never asks about the row's available variables, or its sets are far smaller than its "
+        "`max_cardinality` says. Drop such rows, or declare a smaller `max_cardinality`."
     )
 
 
 def source_device(generator: torch.Generator | None, *tensors: Tensor | None) -> torch.device:
     """Where to draw: beside the first tensor, else where the generator is, else the CPU."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ConfigError(
+            f"`generator` must be a torch.Generator; got {type(generator).__name__}. Make one with "
+            "torch.Generator().manual_seed(0)."
+        )
     for tensor in tensors:
         if tensor is not None:
             return tensor.device

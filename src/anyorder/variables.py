@@ -63,13 +63,17 @@ class Variable:
             raise SchemaError(f'"{self.name}" is continuous and must not have `levels`.')
         if self.kind == "categorical":
             object.__setattr__(self, "levels", _checked_levels(self.name, self.levels))
+        if not isinstance(self.context, bool):
+            raise SchemaError(
+                f'`context` of "{self.name}" must be True or False; got {self.context!r}.'
+            )
 
     @classmethod
     def categorical(
         cls, name: str, levels: Iterable[Level], *, context: bool = False
     ) -> "Variable":
         """A variable that takes one of `levels`."""
-        return cls(name, "categorical", tuple(levels), context)
+        return cls(name, "categorical", levels, context)  # type: ignore[arg-type]
 
     @classmethod
     def continuous(cls, name: str, *, context: bool = False) -> "Variable":
@@ -98,6 +102,10 @@ class Schema:
     variables: tuple[Variable, ...]
 
     def __post_init__(self) -> None:
+        if isinstance(self.variables, Variable) or not isinstance(self.variables, Iterable):
+            raise SchemaError(
+                f"A schema must be given a list of variables; got {self.variables!r}."
+            )
         object.__setattr__(self, "variables", tuple(self.variables))
         if not self.variables:
             raise SchemaError("A schema must hold at least one variable; got none.")
@@ -122,12 +130,15 @@ class Schema:
 
     def index(self, name: str) -> int:
         """The column of `x` that holds the variable `name`."""
-        if name not in self.names:
+        if not isinstance(name, str) or name not in self.names:
             raise SchemaError(f'There is no variable "{name}".{nearest(name, self.names)}')
         return self.names.index(name)
 
     def __getitem__(self, name: str) -> Variable:
         return self.variables[self.index(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
 
     def __iter__(self) -> Iterator[Variable]:
         return iter(self.variables)
@@ -152,7 +163,9 @@ class Schema:
                     f"The schema has format {document['format']!r}; this version reads {FORMAT}."
                 )
             return cls(tuple(_variable(entry) for entry in document["variables"]))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if isinstance(error, SchemaError):
+                raise
             raise SchemaError(f"This is not a schema written by anyorder ({error!r}).") from error
 
 
@@ -164,7 +177,12 @@ def _variable(entry: dict[str, Any]) -> Variable:
 
 
 def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, ...]:
-    found = tuple(levels or ())
+    ordered = isinstance(levels, Iterable) and not isinstance(levels, str | bytes | set | dict)
+    if levels is not None and not ordered:
+        raise SchemaError(f'The levels of "{name}" must be a list, in order; got {levels!r}.')
+    # numpy's and torch's scalars as plain Python, which is what JSON gives back
+    plain = (v.item() if hasattr(v, "item") else v for v in (() if levels is None else levels))
+    found = tuple(plain)
     if not found:
         raise SchemaError(f'"{name}" is categorical and must have at least one level; got none.')
     for level in found:

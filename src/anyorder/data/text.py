@@ -95,7 +95,7 @@ def embedded_text() -> Text:
 def text_schema(alphabet: str, length: int) -> Schema:
     """The variables of a chunk: its characters, by their places."""
     check_count("length", length)
-    return Schema(tuple(Variable.categorical(f"char{i}", alphabet) for i in range(length)))
+    return Schema(tuple(Variable.categorical(f"char{i}", tuple(alphabet)) for i in range(length)))
 
 
 def encode(text: str, alphabet: str) -> Tensor:

@@ -6,11 +6,12 @@ them.
 """
 
 import json
+import os
 import platform
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Record:
             "settings": self.settings,
             "versions": {
                 "python": platform.python_version(),
-                **{name: version(name) for name in ("anyorder", "torch", "numpy")},
+                **{name: _version(name) for name in ("anyorder", "torch", "numpy")},
             },
             "rows": [asdict(row) for row in self.rows],
             "paired": [asdict(pair) for pair in self.paired],
@@ -76,8 +77,17 @@ class Record:
 
 def check_record(path: Path | None) -> None:
     """Refuses, before the work, a place where no record can be written."""
-    if path is not None and path.is_dir():
+    if path is None:
+        return
+    if path.is_dir():
         raise ConfigError(f'`record` must be a file; "{path}" is a folder. Name a file in it.')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f'`record` must be a file that can be written; got "{path}": {error}.'
+        ) from error
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -86,11 +96,20 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the code that runs; None where it is not a checkout, or git is not there."""
+    """What git says of the code that runs; None where it is not git's, or git is not there."""
+    if arguments[0] != "ls-files" and _git("ls-files", "--error-unmatch", __file__) is None:
+        return None  # installed inside somebody else's checkout
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(SOURCE), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(SOURCE), *arguments], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

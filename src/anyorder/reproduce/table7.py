@@ -15,11 +15,12 @@ from torch import Tensor
 
 from anyorder.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from anyorder.errors import check_count
-from anyorder.lattice import Weighting, training_masks
+from anyorder.lattice import training_masks
 from anyorder.masks import UniformCardinality
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom, lexicographic
 from anyorder.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.tosses import Weighting
 
 NUM_VARIABLES = 12
 PAPER_SAMPLES = 1_000_000
@@ -48,18 +49,24 @@ class Column:
 
     def simulated(self, samples: int, generator: torch.Generator) -> Tensor:
         """The share of each of the 2^N masks among so many draws."""
+        counts = torch.zeros(2**NUM_VARIABLES, dtype=torch.float64)
+        for start in range(0, samples, PAPER_SAMPLES):  # a million at a time, to keep memory flat
+            masks = self._drawn(min(PAPER_SAMPLES, samples - start), generator)
+            counts += torch.bincount(set_index(masks), minlength=2**NUM_VARIABLES)
+        return counts / samples
+
+    def _drawn(self, samples: int, generator: torch.Generator) -> Tensor:
         if self.protocol is None:
-            masks = self.queries.sample(samples, generator=generator).query
-        else:
-            masks = training_masks(
-                self.queries,
-                self.protocol,
-                samples,
-                weighting=self.weighting,
-                reweight=self.reweight,
-                generator=generator,
-            ).observed
-        return torch.bincount(set_index(masks), minlength=2**NUM_VARIABLES) / samples
+            return self.queries.sample(samples, generator=generator).query
+        options = {"weighting": self.weighting, "reweight": self.reweight}
+        edges = training_masks(
+            self.queries,
+            self.protocol,
+            samples,
+            generator=generator,
+            **options,  # type: ignore[arg-type]
+        )
+        return edges.observed
 
 
 MARGINAL = MarginalQueries(UniformCardinality(NUM_VARIABLES))
@@ -106,8 +113,8 @@ def table7(
         json: Whether to print one JSON object in place of the table.
         record: A file to which the numbers are written with the command and the commit.
     """
-    check_count("samples", samples)
-    check_count("seed", seed, low=0)
+    check_count("samples", samples, high=10**10)
+    check_count("seed", seed, low=0, high=2**63 - 1)
     check_record(record)
     generator = torch.Generator().manual_seed(seed)
     with Console(stderr=True).status("Enumerating and drawing the laws over masks ..."):
