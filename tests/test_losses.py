@@ -13,8 +13,9 @@ from anyorder import (
     RemoveRandom,
     UniformCardinality,
     any_queries,
+    edge_weights,
 )
-from anyorder.enumeration import all_sets, edge_law, node_law
+from anyorder.enumeration import _all_questions, all_sets, edge_law, node_law
 from anyorder.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.query_laws import as_query_law
 from tests import oracle
@@ -54,8 +55,6 @@ def expected_log_p(law, **options):
 @pytest.mark.parametrize("name", ["marginal", "conditional", "any"])
 def test_exact_weights_give_the_law_over_edges(name, weighting, reweight):
     """Over all masks, in their shares, Eq. 7 with exact weights is Eq. 6."""
-    from anyorder import edge_weights
-
     law = LAWS[name]
     options = {"weighting": weighting, "reweight": reweight}
     nodes = node_law(edge_law(law, MAC, **options))
@@ -104,50 +103,67 @@ def test_ardm_leaves_missing_values_alone(generator):
     assert not weights[~available].any()
 
 
+def by_mass(law, weighting, reweight):
+    """All questions, and their shares when they are drawn by the mass of their edges."""
+    given, query = _all_questions(N)
+    shares = law.log_prob(given, query).exp()
+    c, g = query.sum(dim=1).double(), given.sum(dim=1).double()
+    shares = shares * (c if weighting == "edge" else 1) * (1 + g + (c - 1) / 2 if reweight else 1)
+    shares = shares * (c > 0)
+    return given, query, shares / shares.sum()
+
+
 @pytest.mark.parametrize("reweight", [False, True])
 @pytest.mark.parametrize("weighting", ["path", "edge"])
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("kind", ["path", "masked"])
 def test_one_pass_is_the_law_over_edges(kind, name, weighting, reweight):
-    """Over all questions, in their shares, the path loss is Eq. 6, up to its constant."""
-    from anyorder.enumeration import _all_questions
-
+    """Over all questions, in the shares in which they are drawn, the path loss is Eq. 6."""
     law = as_query_law(LAWS[name])
-    given, query = _all_questions(N)
-    shares = law.log_prob(given, query).exp()
-    asked = shares > 0
-    given, query, shares = given[asked], query[asked], shares[asked]
+    given, query, shares = by_mass(law, weighting, reweight)
+    given, query, shares = (t[shares > 0] for t in (given, query, shares))
     objective = PathLoss(law, weighting=weighting, reweight=reweight)
-    model = toy_model(kind, MAC)
-    drawn = (query, given, MAC.rank(query))
-    losses = objective.loss(model, X.expand(len(query), -1), drawn)
-    c, g = query.sum(dim=1).double(), given.sum(dim=1).double()
-    mass = (c if weighting == "edge" else torch.ones_like(c)) * (
-        1 + g + (c - 1) / 2 if reweight else 1
-    )
-    total = float(shares @ mass) / objective._constant(N)
-    expected = -expected_log_p(law, weighting=weighting, reweight=reweight) * total
+    drawn = (query, given, MAC.rank(query), torch.ones(len(query)))
+    losses = objective.loss(toy_model(kind, MAC), X.expand(len(query), -1), drawn)
+    expected = -expected_log_p(law, weighting=weighting, reweight=reweight)
     assert float(shares @ losses) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("one_size", [False, True])
+@pytest.mark.parametrize("reweight", [False, True])
+@pytest.mark.parametrize("weighting", ["path", "edge"])
 @pytest.mark.parametrize("name", LAWS)
-def test_questions_of_one_size_have_the_same_law(name, generator):
-    law = as_query_law(LAWS[name])
-    digits = []
-    for _ in range(6_000):
-        given, query = law.sample_one_size(3, generator=generator)
-        assert name == "list" or len(query.sum(dim=1).unique()) == 1
-        digits.append((query.long() + 2 * given.long())[0])
-    codes = torch.stack(digits) @ (3 ** torch.arange(N))
-    from anyorder.enumeration import _all_questions
+def test_questions_are_drawn_by_mass(name, weighting, reweight, one_size, generator):
+    law, model = as_query_law(LAWS[name]), toy_model("path", MAC)
+    objective = PathLoss(law, weighting=weighting, reweight=reweight, one_size=one_size)
+    rows = 3 if one_size else 3_000
+    found = []
+    for _ in range(3_000 // rows if not one_size else 3_000):
+        query, given, _, mass = objective.draw(model, rows, generator=generator)
+        assert (mass == 1).all()
+        if one_size and name != "list":
+            assert len(query.sum(dim=1).unique()) == 1
+        found.append((query.long() + 2 * given.long())[: 1 if one_size else None])
+    codes = torch.cat(found) @ (3 ** torch.arange(N))
+    assert_drawn_from(codes, by_mass(law, weighting, reweight)[2])
 
-    given, query = _all_questions(N)
-    assert_drawn_from(codes, law.log_prob(given, query).exp())
+
+def test_rows_with_gaps_count_by_the_mass_of_their_edges(generator):
+    available = torch.tensor([[True] * 4, [True, False, False, True]])
+    model = toy_model("path", MAC)
+    for weighting, expected in (("edge", [1, 0.5]), ("path", [1, 1])):
+        objective = PathLoss(UniformCardinality(N), weighting=weighting)
+        query, _, _, mass = objective.draw(model, 2, available=available, generator=generator)
+        assert mass.tolist() == pytest.approx(expected)
+        assert not (query & ~available).any()
+        masked = MacLoss(UniformCardinality(N), weighting=weighting, reweight=False)
+        _, weights = masked.draw(model, 2, available=available, generator=generator)
+        assert weights.sum(dim=1).tolist() == pytest.approx(expected)
 
 
 def test_random_protocols_draw_random_paths(generator):
     model = toy_model("path", RemoveRandom())
-    query, given, rank = PathLoss(UniformCardinality(N)).draw(model, 50, generator=generator)
+    query, given, rank, _ = PathLoss(UniformCardinality(N)).draw(model, 50, generator=generator)
     assert len(rank[query.all(dim=1)].unique(dim=0)) != 1
     assert not given.any()
 

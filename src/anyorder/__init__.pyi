@@ -1,13 +1,20 @@
 from . import enumeration as enumeration
+from .checkpoint import load_model as load_model
+from .checkpoint import save_model as save_model
 from .errors import AnyOrderError as AnyOrderError
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import QueryError as QueryError
 from .errors import SchemaError as SchemaError
+from .estimators.text import TextModel as TextModel
 from .exact_weights import edge_weights as edge_weights
 from .lattice import Edges as Edges
 from .lattice import row_masses as row_masses
 from .lattice import training_masks as training_masks
+from .losses import ArdmLoss as ArdmLoss
+from .losses import MacLoss as MacLoss
+from .losses import Objective as Objective
+from .losses import PathLoss as PathLoss
 from .masks import Bernoulli as Bernoulli
 from .masks import CardinalityLaw as CardinalityLaw
 from .masks import FirstK as FirstK
@@ -16,6 +23,7 @@ from .masks import FixedCardinality as FixedCardinality
 from .masks import MaskDistribution as MaskDistribution
 from .masks import Rectangle as Rectangle
 from .masks import UniformCardinality as UniformCardinality
+from .model import AnyOrderModel as AnyOrderModel
 from .protocols import DecompositionProtocol as DecompositionProtocol
 from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom
@@ -23,6 +31,11 @@ from .protocols import channel_interleaved as channel_interleaved
 from .protocols import lexicographic as lexicographic
 from .protocols import raster as raster
 from .protocols import strided as strided
+from .queries import entropy as entropy
+from .queries import information_gain as information_gain
+from .queries import log_prob as log_prob
+from .queries import sample as sample
+from .queries import univariates as univariates
 from .query_laws import ConditionalQueries as ConditionalQueries
 from .query_laws import MarginalQueries as MarginalQueries
 from .query_laws import MixtureQueries as MixtureQueries
@@ -30,6 +43,9 @@ from .query_laws import Query as Query
 from .query_laws import QueryLaw as QueryLaw
 from .query_laws import QueryList as QueryList
 from .query_laws import any_queries as any_queries
+from .speculation import speculative_sample as speculative_sample
+from .training.fit import fit as fit
+from .training.settings import TrainingSettings as TrainingSettings
 from .variables import Schema as Schema
 from .variables import Variable as Variable
 

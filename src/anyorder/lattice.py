@@ -32,21 +32,21 @@ available variables in place of all: a uniform size stays uniform among them.
 All other laws draw a query by the mass of its edges (`weighted_queries.py`), then one of its edges.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
-from anyorder.masks import MaskDistribution, check_possible
+from anyorder.masks import MaskDistribution
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.query_laws import MixtureQueries, Query, QueryLaw, as_query_law
-from anyorder.random_sets import beta, categories, coins, source_device
+from anyorder.random_sets import beta, coins, source_device
 from anyorder.tosses import Weighting, conditional_toss, linear, marginal_toss
 from anyorder.weighted_queries import (
-    Induced,
-    has_masses,
-    masses,
+    WeightedLaw,
+    by_parts,
+    is_mixture,
     rejected,
     size_masses,
     weighted_queries,
@@ -116,15 +116,15 @@ def training_masks(
     check_choice("weighting", weighting, get_args(Weighting))
     check_choice("method", method, get_args(Method))
     check_count("pool", pool)
-    induced = Induced(as_query_law(law), protocol, weighting, check_flag("reweight", reweight))
-    check_same_variables(induced.queries, protocol)
+    weighted = WeightedLaw(as_query_law(law), weighting, check_flag("reweight", reweight))
+    check_same_variables(weighted.queries, protocol)
     if available is not None:
-        available = check_available(available, induced.queries.num_variables, batch)
+        available = check_available(available, weighted.queries.num_variables, batch)
     if method == "sir":
         if available is not None:
             raise ConfigError('`available` works with method="exact" only: "sir" mixes the rows.')
-        return _resampled(induced, batch, pool, generator)
-    return _exact(induced, batch, available, generator)
+        return _resampled(weighted, protocol, batch, pool, generator)
+    return _exact(weighted, protocol, batch, available, generator)
 
 
 def row_masses(
@@ -163,8 +163,8 @@ def row_masses(
     with_all = torch.cat([everything, available])
     total = torch.zeros(len(with_all), dtype=torch.float64)
     for part, weight in zip(parts, weights.tolist(), strict=True):
-        induced = Induced(part, RemoveGreatest(range(part.num_variables)), weighting, reweight)
-        total += weight * size_masses(induced, len(with_all), with_all).sum(dim=1)
+        weighted = WeightedLaw(part, weighting, check_flag("reweight", reweight))
+        total += weight * size_masses(weighted, len(with_all), with_all).sum(dim=1)
     return (total[1:] / total[0]).to(available.device)
 
 
@@ -185,14 +185,22 @@ def check_same_variables(law: QueryLaw, protocol: object) -> None:
 
 
 def _exact(
-    law: Induced, batch: int, available: Tensor | None, generator: torch.Generator | None
+    law: WeightedLaw,
+    protocol: DecompositionProtocol,
+    batch: int,
+    available: Tensor | None,
+    generator: torch.Generator | None,
 ) -> Edges:
-    queries = law.queries
-    if isinstance(queries, MixtureQueries) and all(has_masses(part) for part in queries.laws):
-        return _mixture(law, queries, batch, available, generator)
-    if isinstance(law.protocol, RemoveGreatest) and is_uniform(queries):
-        return _tossed(law, law.protocol, batch, available, generator)
-    return _cut(law, weighted_queries(law, batch, available, generator), generator)
+    if is_mixture(law.queries):
+
+        def draw(part: WeightedLaw, rows: int, have: Tensor | None, source: Any) -> Edges:
+            return _exact(part, protocol, rows, have, source)
+
+        return Edges(*by_parts(law, batch, available, generator, draw))
+    if isinstance(protocol, RemoveGreatest) and is_uniform(law.queries):
+        return _tossed(law, protocol, batch, available, generator)
+    queries = weighted_queries(law, batch, available, generator)
+    return _cut(queries, protocol, reweight=law.reweight, generator=generator)
 
 
 def is_uniform(law: QueryLaw) -> bool:
@@ -202,7 +210,7 @@ def is_uniform(law: QueryLaw) -> bool:
 
 
 def _tossed(
-    law: Induced,
+    law: WeightedLaw,
     protocol: RemoveGreatest,
     batch: int,
     available: Tensor | None,
@@ -214,9 +222,7 @@ def _tossed(
         position = protocol.position.to(device, torch.int32)[None]  # (1, vars)
         n = torch.full((batch,), protocol.num_variables, device=device)
     else:
-        position = protocol.rank(available).to(
-            torch.int32
-        )  # (batch, vars), the row's own come first
+        position = protocol.rank(available).to(torch.int32)  # the row's own variables come first
         n = available.sum(dim=1)
     toss = conditional_toss if law.queries.asks_rest else marginal_toss
     i, first, second, sure = toss(n, law.weighting, law.reweight, generator)
@@ -236,41 +242,30 @@ def _tossed(
     return Edges(observed, (position == place).int().argmax(dim=1))
 
 
-def _mixture(
-    law: Induced,
-    mixture: MixtureQueries,
-    batch: int,
-    available: Tensor | None,
+def _cut(
+    queries: Query,
+    protocol: DecompositionProtocol,
+    *,
+    reweight: bool,
     generator: torch.Generator | None,
 ) -> Edges:
-    """Chooses a law for each row by the mass of its edges there, then draws from that law."""
-    device = source_device(generator, available)
-    parts = [law._replace(queries=part) for part in mixture.laws]
-    totals = torch.stack([masses(part, batch, available).sum(dim=1) for part in parts], dim=1)
-    weighted = (totals * mixture.weights).to(device)  # (batch, laws)
-    choice = categories(check_possible(weighted), generator=generator)
-    observed = torch.empty(batch, mixture.num_variables, dtype=torch.bool, device=device)
-    target = torch.empty(batch, dtype=torch.long, device=device)
-    for k, part in enumerate(parts):
-        rows = (choice == k).nonzero().squeeze(1)
-        if len(rows):
-            have = None if available is None else available[rows]
-            observed[rows], target[rows] = _exact(part, len(rows), have, generator)
-    return Edges(observed, target)
-
-
-def _cut(law: Induced, queries: Query, generator: torch.Generator | None) -> Edges:
     """One edge of each query's path: t uniform, or in proportion to 1 + |e| = 1 + g + t."""
     asked, given = queries.query.sum(dim=1), queries.given.sum(dim=1)
     one = torch.ones_like(asked)
-    intercept, slope = (given, one) if law.reweight else (one, 0 * one)
+    intercept, slope = (given, one) if reweight else (one, 0 * one)
     step = linear(intercept, slope, asked, generator)[:, None] - 1
-    rank = law.protocol.rank(queries.query, generator=generator)
+    rank = protocol.rank(queries.query, generator=generator)
     observed = queries.given | (queries.query & (rank < step))
     return Edges(observed, (rank == step).int().argmax(dim=1))
 
 
-def _resampled(law: Induced, batch: int, pool: int, generator: torch.Generator | None) -> Edges:
+def _resampled(
+    law: WeightedLaw,
+    protocol: DecompositionProtocol,
+    batch: int,
+    pool: int,
+    generator: torch.Generator | None,
+) -> Edges:
     """The paper's way (appendix B): a pool along paths, resampled without replacement."""
     if pool * batch > MAX_POOL:
         raise ConfigError(
@@ -279,7 +274,7 @@ def _resampled(law: Induced, batch: int, pool: int, generator: torch.Generator |
         )
     plain = law._replace(weighting="path", reweight=False)
     queries = rejected(plain, pool * batch, None, generator)
-    edges = _cut(plain, queries, generator)
+    edges = _cut(queries, protocol, reweight=False, generator=generator)
     weight = torch.ones(pool * batch, dtype=torch.float64, device=edges.target.device)
     if law.weighting == "edge":
         weight *= queries.query.sum(dim=1)

@@ -12,15 +12,20 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, check_choice, check_fraction
+from anyorder.errors import ConfigError, check_choice, check_flag, check_fraction
 from anyorder.exact_weights import edge_weights
-from anyorder.lattice import training_masks
+from anyorder.lattice import row_masses, training_masks
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.query_laws import QueryLaw, as_query_law
 from anyorder.random_sets import source_device, subsets
 from anyorder.tosses import Weighting
+from anyorder.weighted_queries import (
+    WeightedLaw,
+    weighted_queries,
+    weighted_queries_of_one_size,
+)
 
 Targets = Literal["uniform", "exact", "drawn"]
 
@@ -141,29 +146,32 @@ class MacLoss(MaskedObjective):
             available=available,
             generator=generator,
         )
+        mass = _row_masses(self.law, available, observed, self.weighting, self.reweight)
+        return observed, mass[:, None] * self._weights(model, observed, target, available)
+
+    def _weights(
+        self, model: AnyOrderModel, observed: Tensor, target: Tensor, available: Tensor | None
+    ) -> Tensor:
         if self.targets == "drawn":
             alone = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
-            return observed, alone.scatter_(1, target[:, None], 1.0)
-        if self.targets == "exact":
-            weights = edge_weights(
-                self.law,
-                model.protocol,
-                observed,
-                weighting=self.weighting,
-                uniform_share=self.uniform_share,
-                available=available,
-            )
-            return observed, weights
-        outside = ~observed if available is None else available & ~observed
-        return observed, outside / outside.sum(dim=1, keepdim=True)
+            return alone.scatter_(1, target[:, None], 1.0)
+        return edge_weights(
+            self.law,
+            model.protocol,
+            observed,
+            weighting=self.weighting,
+            uniform_share=1.0 if self.targets == "uniform" else self.uniform_share,
+            available=available,
+        )
 
 
 class PathLoss(Objective):
-    r"""Alg. 1 of the paper in one pass: all edges of a question, weighted by the law.
+    r"""Alg. 1 of the paper in one pass: the exact law over edges, a whole question at a time.
 
-    For a question with c variables asked and g given, the edge at step t weighs 1/c under `path`
-    and 1 under `edge`, times 1 + g + t under cardinality reweighting. The sum is divided by a
-    constant, never by the row's own c: that would turn `edge` into `path`.
+    Questions are drawn by the mass of their edges, and the loss of one is the mean of its edges:
+    weighted alike, or by 1 + |e| under cardinality reweighting. That is the law over edges of
+    `training_masks`, with all edges of a question in place of one. (A mean over the edges of
+    questions drawn from the law itself would turn `edge` into `path`.)
 
     Args:
         law: The questions that will be asked.
@@ -185,8 +193,8 @@ class PathLoss(Objective):
         check_choice("weighting", weighting, get_args(Weighting))
         self.law = as_query_law(law)
         self.weighting = weighting
-        self.reweight = reweight
-        self.one_size = one_size
+        self.reweight = check_flag("reweight", reweight)
+        self.one_size = check_flag("one_size", one_size)
 
     def draw(
         self,
@@ -196,32 +204,36 @@ class PathLoss(Objective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws questions, and the path of each."""
+        """Draws questions, the path of each, and how much each row counts."""
+        law = WeightedLaw(self.law, self.weighting, self.reweight)
         if self.one_size and available is None:
-            given, query = self.law.sample_one_size(batch, generator=generator)
+            given, query = weighted_queries_of_one_size(law, batch, generator)
         else:
-            given, query = self.law.sample(batch, available=available, generator=generator)
-        return query, given, model.protocol.rank(query, generator=generator)
+            given, query = weighted_queries(law, batch, available, generator)
+        mass = _row_masses(self.law, available, query, self.weighting, self.reweight)
+        return query, given, model.protocol.rank(query, generator=generator), mass
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        """Minus the weighted log-likelihoods of all factors of the row's question."""
-        query, given, rank = drawn
+        """Minus the mean log-likelihood of the factors of the row's question."""
+        query, given, rank, mass = drawn
         factors = model.factors(x, query=query, given=given, rank=rank, max_batch=len(x))
-        weight = self._edge_weight(query.sum(dim=1), given.sum(dim=1), factors.row, factors.step)
-        scale = self._constant(model.num_variables)
+        asked, cardinality = query.sum(dim=1), given.sum(dim=1)[factors.row] + factors.step
+        weight = (
+            (1 + cardinality).float() if self.reweight else torch.ones_like(cardinality).float()
+        )
+        total = (1 + given.sum(dim=1) + (asked - 1) / 2) * asked if self.reweight else asked
+        weight = weight * (mass / total)[factors.row]
         losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
-        return losses.index_add(0, factors.row, -factors.log_prob * (weight / scale))
+        return losses.index_add(0, factors.row, -factors.log_prob * weight.to(losses.dtype))
 
-    def _edge_weight(self, asked: Tensor, given: Tensor, row: Tensor, step: Tensor) -> Tensor:
-        weight = torch.ones(len(row), device=row.device)
-        if self.weighting == "path":
-            weight = weight / asked[row]
-        return weight * (1 + given[row] + step) if self.reweight else weight
 
-    def _constant(self, num_variables: int) -> float:
-        """About the mean weight of a row, so that losses are near nats a variable."""
-        scale = num_variables / 2 if self.weighting == "edge" else 1.0
-        return scale * num_variables / 2 if self.reweight else scale
+def _row_masses(
+    law: QueryLaw, available: Tensor | None, like: Tensor, weighting: Weighting, reweight: bool
+) -> Tensor:
+    """How much each row counts: 1 where nothing is missing."""
+    if available is None or weighting == "path":
+        return torch.ones(len(like), dtype=torch.float64, device=like.device)
+    return row_masses(law, available, weighting=weighting, reweight=reweight)
 
 
 def _available(

@@ -26,9 +26,8 @@ from anyorder.masks import (
     Fixed,
     MaskDistribution,
     UniformCardinality,
-    check_possible,
 )
-from anyorder.random_sets import draws, redraw, source_device, subsets
+from anyorder.random_sets import draws, redraw, source_device
 
 
 class Query(NamedTuple):
@@ -104,24 +103,6 @@ class QueryLaw(ABC):
             return given & have[rows], query & have[rows]
 
         return Query(*redraw(draw, lambda _, drawn: drawn[1].any(dim=1), batch, device=device))
-
-    def sample_one_size(self, batch: int, *, generator: torch.Generator | None = None) -> Query:
-        """Draws questions that all give and ask equally many variables, where the law allows it.
-
-        The law of each row by itself is that of `sample`, empty questions passed over; the rows
-        of a batch share their sizes. Where questions of one size are not alike, rows are drawn one
-        by one.
-        """
-        check_count("batch", batch)
-        device = source_device(generator)
-        sizes = self.log_asked_sizes(self.num_variables)
-        everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
-        if sizes is None:
-            return self.sample(batch, available=everything, generator=generator)
-        table = check_possible(sizes.exp()[None, 1:].to(device))
-        size = 1 + draws(table[0], 1, generator=generator)
-        query = subsets(size.expand(batch), everything, generator=generator)
-        return Query(~query if self.asks_rest else torch.zeros_like(query), query)
 
     def log_prob(self, given: Tensor, query: Tensor) -> Tensor:
         """The log probability of each question, float64 of shape ``(batch,)``."""
@@ -260,12 +241,6 @@ class MixtureQueries(QueryLaw):
         parts = zip(self.laws, self.weights.tolist(), strict=True)
         given, query = zip(*(law.max_sizes for law, weight in parts if weight > 0), strict=True)
         return max(given), max(query)
-
-    def sample_one_size(self, batch: int, *, generator: torch.Generator | None = None) -> Query:
-        """One law for the whole batch, and one size of it; see `QueryLaw.sample_one_size`."""
-        weights = self.weights.to(source_device(generator))
-        choice = int(draws(weights, 1, generator=generator))
-        return self.laws[choice].sample_one_size(batch, generator=generator)
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         choice = draws(self.weights.to(device), batch, generator=generator)

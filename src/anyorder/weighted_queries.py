@@ -6,55 +6,107 @@ sizes has a table of these masses, a list of queries has them one by one, and an
 by rejection.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.masks import check_possible
-from anyorder.protocols import DecompositionProtocol
-from anyorder.query_laws import Query, QueryLaw
-from anyorder.random_sets import categories, redraw, source_device, subsets
+from anyorder.query_laws import MixtureQueries, Query, QueryLaw
+from anyorder.random_sets import categories, draws, redraw, source_device, subsets
 from anyorder.tosses import Weighting, uniform
 
 
-class Induced(NamedTuple):
-    """A law over edges: questions, how they are taken apart, and what counts."""
+class WeightedLaw(NamedTuple):
+    """Questions, and what counts of them."""
 
     queries: QueryLaw
-    protocol: DecompositionProtocol
     weighting: Weighting
     reweight: bool
 
     def query_mass(self, given: Tensor, asked: Tensor) -> Tensor:
         """The mass of all edges of one query with so many given and asked variables."""
-        mass = (
-            asked.double()
-            if self.weighting == "edge"
-            else torch.ones_like(asked, dtype=torch.float64)
-        )
+        mass = asked.double() if self.weighting == "edge" else torch.ones_like(asked).double()
         mean_cardinality = given + (asked.double() - 1) / 2
         return mass * (1 + mean_cardinality) if self.reweight else mass
 
 
 def weighted_queries(
-    law: Induced, batch: int, available: Tensor | None, generator: torch.Generator | None
+    law: WeightedLaw, batch: int, available: Tensor | None, generator: torch.Generator | None
 ) -> Query:
     """Draws queries by the mass of their edges, each restricted to its row's variables."""
+    if is_mixture(law.queries):
+        drawn = by_parts(law, batch, available, generator, weighted_queries)
+        return Query(*drawn)
     if law.queries.size_law is not None:
-        return _sized(law, batch, available, generator)
+        return _sized(law, size_masses(law, batch, available), available, generator)
     if law.queries.listed is not None:
         return _listed(law, law.queries.listed[0], batch, available, generator)
     return rejected(law, batch, available, generator)
 
 
+def weighted_queries_of_one_size(
+    law: WeightedLaw, batch: int, generator: torch.Generator | None
+) -> Query:
+    """Draws queries that all give and ask equally many variables, where the law allows it.
+
+    Each row by itself is drawn as by `weighted_queries`; the rows of a batch share their sizes.
+    """
+    queries, device = law.queries, source_device(generator)
+    if is_mixture(queries):
+        totals = _part_masses(law, 1, None)[0].to(device)
+        part = queries.laws[int(draws(totals, 1, generator=generator))]
+        return weighted_queries_of_one_size(law._replace(queries=part), batch, generator)
+    if queries.size_law is None:
+        return weighted_queries(law, batch, None, generator)
+    sizes = check_possible(size_masses(law, 1, None).to(device))
+    size = draws(sizes[0], 1, generator=generator)
+    only = torch.nn.functional.one_hot(size, sizes.shape[1]).double().expand(batch, -1)
+    return _sized(law, only, None, generator)
+
+
+def is_mixture(law: QueryLaw) -> TypeGuard[MixtureQueries]:
+    """Whether a law is a mixture whose parts have known masses, so that they can be weighed."""
+    return isinstance(law, MixtureQueries) and all(has_masses(part) for part in law.laws)
+
+
 def has_masses(law: QueryLaw) -> bool:
-    """Whether the masses of a law's queries are known, so that laws can be mixed by them."""
+    """Whether the masses of a law's queries are known."""
     return law.size_law is not None or law.listed is not None
 
 
-def masses(law: Induced, batch: int, available: Tensor | None) -> Tensor:
+def by_parts(
+    law: WeightedLaw,
+    batch: int,
+    available: Tensor | None,
+    generator: torch.Generator | None,
+    draw: Callable[[WeightedLaw, int, Tensor | None, torch.Generator | None], tuple[Tensor, ...]],
+) -> tuple[Tensor, ...]:
+    """Chooses a part of a mixture for each row by the mass of its edges, and draws from it."""
+    device = source_device(generator, available)
+    choice = categories(_part_masses(law, batch, available).to(device), generator=generator)
+    result: tuple[Tensor, ...] = ()
+    for k in choice.unique().tolist():
+        rows = (choice == k).nonzero().squeeze(1)
+        have = None if available is None else available[rows]
+        part = law._replace(queries=law.queries.laws[k])  # type: ignore[attr-defined]
+        drawn = draw(part, len(rows), have, generator)
+        result = result or tuple(t.new_empty(batch, *t.shape[1:]) for t in drawn)
+        for whole, piece in zip(result, drawn, strict=True):
+            whole[rows] = piece
+    return result
+
+
+def _part_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
+    """The mass of each part of a mixture: ``(batch, parts)``."""
+    parts = [law._replace(queries=part) for part in law.queries.laws]  # type: ignore[attr-defined]
+    totals = torch.stack([masses(part, batch, available).sum(dim=1) for part in parts], dim=1)
+    return check_possible(totals * law.queries.weights)  # type: ignore[attr-defined]
+
+
+def masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
     """The mass of the edges of each kind of query, by size or one by one: ``(batch, kinds)``."""
     if law.queries.listed is None:
         return size_masses(law, batch, available)
@@ -64,7 +116,7 @@ def masses(law: Induced, batch: int, available: Tensor | None) -> Tensor:
     return (probabilities * law.query_mass(*sizes) * (sizes[1] > 0)).expand(batch, -1)
 
 
-def size_masses(law: Induced, batch: int, available: Tensor | None) -> Tensor:
+def size_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
     """The mass of the edges of all queries that ask c variables: float64 ``(batch, N + 1)``."""
     n = law.queries.num_variables
     counts = torch.full((batch,), n) if available is None else available.sum(dim=1).cpu()
@@ -79,20 +131,20 @@ def size_masses(law: Induced, batch: int, available: Tensor | None) -> Tensor:
 
 
 def _sized(
-    law: Induced, batch: int, available: Tensor | None, generator: torch.Generator | None
+    law: WeightedLaw, table: Tensor, available: Tensor | None, generator: torch.Generator | None
 ) -> Query:
-    """Queries of a law of sizes, by the mass of their edges."""
+    """Queries of a law of sizes, by a table of the mass of each size ``(batch, N + 1)``."""
     device = source_device(generator, available)
-    mass = check_possible(size_masses(law, batch, available).to(device))
-    n = law.queries.num_variables
-    have = torch.ones(batch, n, dtype=torch.bool, device=device) if available is None else available
-    asked = subsets(categories(mass, generator=generator), have, generator=generator)
+    sizes = categories(check_possible(table.to(device)), generator=generator)
+    everything = torch.ones(len(table), law.queries.num_variables, dtype=torch.bool, device=device)
+    have = everything if available is None else available
+    asked = subsets(sizes, have, generator=generator)
     given = have & ~asked if law.queries.asks_rest else torch.zeros_like(asked)
     return Query(given, asked)
 
 
 def _listed(
-    law: Induced,
+    law: WeightedLaw,
     queries: Query,
     batch: int,
     available: Tensor | None,
@@ -107,7 +159,7 @@ def _listed(
 
 
 def rejected(
-    law: Induced, batch: int, available: Tensor | None, generator: torch.Generator | None
+    law: WeightedLaw, batch: int, available: Tensor | None, generator: torch.Generator | None
 ) -> Query:
     """Queries of any law, by the mass of their edges: draw, then accept in proportion to it."""
     device = source_device(generator, available)
@@ -134,7 +186,7 @@ def rejected(
     return Query(*redraw(draw, accept, batch, device=device))
 
 
-def _greatest_mass(law: Induced, num_available: Tensor) -> Tensor:
+def _greatest_mass(law: WeightedLaw, num_available: Tensor) -> Tensor:
     """A bound on the mass of a query among so many variables: float64 ``(batch,)``."""
     most_given, most_asked = law.queries.max_sizes
     if law.weighting == "path":  # a given variable counts for more than one that is asked

@@ -1,0 +1,1 @@
+"""What most users import: a model of each domain that fits, answers, saves and loads."""

@@ -1,0 +1,208 @@
+"""TextModel: fit a text, then fill its holes, score any of its characters, or draw new ones."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from anyorder.checkpoint import load_saved, save_model
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.data.text import HOLE, Crops, Text, chunks, decode, encode, text_schema
+from anyorder.errors import CheckpointError, QueryError, check_count
+from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.losses import PathLoss
+from anyorder.masks import MaskDistribution
+from anyorder.model import AnyOrderModel
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.queries import Draw, log_prob, sample
+from anyorder.query_laws import QueryLaw, any_queries
+from anyorder.training.fit import fit
+from anyorder.training.settings import TrainingSettings
+
+VALID_ROWS = 64
+"""Chunks of the validation text that tell when training gets no better."""
+
+
+class TextModel:
+    """A model of all questions about chunks of text.
+
+    Args:
+        length: Characters of a chunk.
+        layers: Blocks of the network.
+        width: Of the network.
+        heads: Of its attention; divides `width`.
+        queries: The questions that it is trained for: "any", or a law over `length` variables.
+        settings: How it is trained; ten minutes by default.
+
+    Example:
+        >>> from anyorder.data.text import embedded_text
+        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
+        >>> model = TextModel(length=16, layers=1, width=16, heads=2, settings=settings)
+        >>> len(model.fit(embedded_text()).infill("th_ st_tement", seed=0)[0])
+        13
+    """
+
+    def __init__(
+        self,
+        *,
+        length: int = 128,
+        layers: int = 4,
+        width: int = 128,
+        heads: int = 4,
+        queries: QueryLaw | MaskDistribution | str = "any",
+        settings: TrainingSettings | None = None,
+    ) -> None:
+        self.length = check_count("length", length)
+        self.layers, self.width, self.heads = layers, width, heads
+        if isinstance(queries, str) and queries != "any":
+            raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
+        self.queries = any_queries(length) if isinstance(queries, str) else queries
+        self.settings = settings or TrainingSettings(minutes=10, batch=16)
+        self.model_: AnyOrderModel | None = None
+        self.alphabet_ = ""
+
+    def fit(self, text: Text, *, folder: Path | None = None, progress: bool = False) -> Self:
+        """Trains on a text.
+
+        Args:
+            text: From `load_text8`, `load_text` or `embedded_text`.
+            folder: Where checkpoints go; the same call with the same folder goes on from the last.
+            progress: Whether to show a line of progress.
+        """
+        schema = text_schema(text.alphabet, self.length)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.settings.seed)
+            network = PathTransformer(
+                schema, layers=self.layers, width=self.width, heads=self.heads
+            )
+            conditionals = CategoricalConditionals(schema, width=self.width)
+        protocol = RemoveGreatest(lexicographic(self.length))
+        model = AnyOrderModel(schema, network, conditionals, protocol)
+        held_out = chunks(text.valid, self.length, VALID_ROWS)
+        fit(
+            model,
+            Crops(text.train, self.length),
+            PathLoss(self.queries),
+            settings=self.settings,
+            valid=lambda trained: conditional_bits(trained, held_out).value,
+            folder=folder,
+            progress=progress,
+        )
+        self.model_, self.alphabet_ = model.eval(), text.alphabet
+        return self
+
+    def log_prob(self, text: str, *, given: str | None = None) -> float:
+        """The log-likelihood, in nats, of the characters of `text` that are not holes.
+
+        Args:
+            text: At most `length` characters; "_" is a hole and is marginalised.
+            given: As long as `text`: its characters that are not holes are given, and must be those
+                of `text`.
+        """
+        x, known = self._read(text)
+        evidence = torch.zeros_like(known)
+        if given is not None:
+            e, evidence = self._read(given)
+            if len(given) != len(text) or not torch.equal(e[evidence], x[evidence]):
+                raise QueryError("`given` must be `text` with holes: as long, and alike elsewhere.")
+        query = known & ~evidence
+        return float(log_prob(self._fitted(), x, query=query, given=evidence))
+
+    def infill(
+        self,
+        text: str,
+        *,
+        n: int = 1,
+        how: Draw = "sample",
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | None = None,
+    ) -> list[str]:
+        """Fills the holes of a text.
+
+        Args:
+            text: At most `length` characters; "_" is a hole.
+            n: How many fills.
+            how: "sample", or "greedy" for the most probable character at each step.
+            temperature: Below 1 is more cautious.
+            top_k: Only the k most probable characters at each step.
+            seed: The same seed gives the same fills.
+        """
+        x, known = self._read(text)
+        holes = (torch.arange(self.length) < len(text)) & ~known
+        if not holes.any():
+            raise QueryError(f'`text` must have a hole to fill, written "{HOLE}"; it has none.')
+        filled = sample(
+            self._fitted(),
+            x,
+            query=holes,
+            given=known,
+            n=n,
+            how=how,
+            temperature=temperature,
+            top_k=top_k,
+            generator=_generator(seed),
+        )
+        return [decode(row[: len(text)], self.alphabet_) for row in filled[0]]
+
+    def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> list[str]:
+        """Draws chunks of text."""
+        return self.infill(HOLE * self.length, n=n, temperature=temperature, seed=seed)
+
+    def evaluate(self, codes: Tensor, *, rows: int = 256, seed: int = 0) -> dict[str, Estimate]:
+        """Bits for each character: of the joint, of marginals, and of one half given the other."""
+        model, x = self._fitted(), chunks(codes, self.length, rows)
+        return {
+            "joint": joint_bits(model, x),
+            "marginal": marginal_bits(model, x, seed=seed),
+            "conditional": conditional_bits(model, x, seed=seed),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Saves the model with the questions that it was trained for."""
+        notes = {"domain": "text", "alphabet": self.alphabet_}
+        save_model(folder, self._fitted(), law=self.queries, notes=notes)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TextModel":
+        """Loads what `save` saved."""
+        saved = load_saved(folder)
+        if saved.notes.get("domain") != "text":
+            raise CheckpointError(f'"{folder}" does not hold a model of text.')
+        network: Any = saved.model.network
+        loaded = cls(
+            length=saved.model.num_variables,
+            layers=network.layers,
+            width=network.width,
+            heads=network.heads,
+            queries=saved.law if saved.law is not None else "any",
+        )
+        loaded.model_, loaded.alphabet_ = saved.model, saved.notes["alphabet"]
+        return loaded
+
+    def _fitted(self) -> AnyOrderModel:
+        if self.model_ is None:
+            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+        return self.model_
+
+    def _read(self, text: str) -> tuple[Tensor, Tensor]:
+        """A text with holes as values ``(1, length)`` and what is known ``(1, length)``."""
+        self._fitted()
+        if not 1 <= len(text) <= self.length:
+            raise QueryError(
+                f"`text` must have 1 to {self.length} characters; it has {len(text)}. "
+                "Split it, or fit a model with a longer `length`."
+            )
+        known = torch.zeros(1, self.length, dtype=torch.bool)
+        known[0, : len(text)] = torch.tensor([character != HOLE for character in text])
+        x = torch.zeros(1, self.length, dtype=torch.long)
+        x[known] = encode(text.replace(HOLE, self.alphabet_[0]), self.alphabet_)[
+            known[0, : len(text)]
+        ]
+        return x, known
+
+
+def _generator(seed: int | None) -> torch.Generator | None:
+    return None if seed is None else torch.Generator().manual_seed(seed)

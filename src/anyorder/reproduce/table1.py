@@ -1,0 +1,144 @@
+"""Table 1 of the paper: text, in bits for each character; and what one pass makes of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.data.text import Text, chunks, embedded_text, load_text8
+from anyorder.errors import check_choice, check_count
+from anyorder.evaluation import Estimate
+from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
+from anyorder.reproduce.text_models import SCALES, TABLE1, Scale, evaluate, train, with_minutes
+
+PAPER = {"ardm": (1.48, 1.12), "mac": (1.40, 1.09), "path_rnd": (1.64, None)}
+"""Joint and marginal bits that the paper prints (3000 epochs; OA-Transformer for random orders)."""
+
+PAIRS = (
+    ("mac", "ardm"),
+    ("path", "mac"),
+    ("path_mix", "mac"),
+    ("path_mix", "ardm"),
+    ("path", "left_to_right"),
+)
+"""Differences that the table states, a - b: negative is better for a."""
+
+METRICS = ("joint", "marginal", "conditional")
+
+
+@dataclass(frozen=True)
+class TextJob:
+    """Trains and evaluates one model of the table; can be sent to another process."""
+
+    scale: Scale
+    data: Path | None
+    seed: int
+
+    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
+        """Trains, or goes on training, then evaluates."""
+        text = read_text(self.data)
+        model = train(TABLE1[name], self.scale, text, folder=folder)
+        x = chunks(text.test, self.scale.length, self.scale.rows)
+        return evaluate(model, x, seed=self.seed)
+
+
+def table1(
+    *,
+    scale: str = "tiny",
+    data: Path | None = None,
+    out: Path = Path("runs/table1"),
+    models: list[str] | None = None,
+    minutes: float | None = None,
+    at_once: int = 1,
+    seed: int = 0,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Trains and evaluates the models of Table 1, and prints them beside the paper's numbers.
+
+    Args:
+        scale: "tiny" (seconds), "small" (the same minutes for each model) or "paper" (a GPU).
+        data: text8, or the folder that holds it; without it, the text that ships with Python.
+        out: Where runs go; the same command goes on with them.
+        models: Which models; all by default.
+        minutes: Of training for each model, in place of the scale's budget.
+        at_once: How many models are trained at a time, one thread each.
+        seed: Of the questions that are evaluated.
+        json: Whether to print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_choice("scale", scale, SCALES)
+    check_count("at_once", at_once)
+    check_record(record)
+    names = models or list(TABLE1)
+    for name in names:
+        check_choice("models", name, TABLE1)
+    size, source = with_minutes(SCALES[scale], minutes), read_text(data).name
+    results = run_jobs(TextJob(size, data, seed), names, out / scale, at_once=at_once)
+    kept = Record(
+        command=_command(scale, minutes, at_once, seed),
+        settings={"data": source, "scale": scale, **_settings(size)},
+        rows=_rows(source, results),
+        paired=_paired(source, results),
+    )
+    if record is not None:
+        kept.save(record)
+    if json:
+        print_json(kept.to_json())
+    else:
+        Console().print(_shown(source, scale, results))
+
+
+def read_text(data: Path | None) -> Text:
+    """Text8 from a path, or the embedded text."""
+    return embedded_text() if data is None else load_text8(data)
+
+
+def _command(scale: str, minutes: float | None, at_once: int, seed: int) -> str:
+    budget = "" if minutes is None else f" --minutes {minutes:g}"
+    return f"anyorder reproduce table1 --scale {scale}{budget} --at-once {at_once} --seed {seed}"
+
+
+def _settings(scale: Scale) -> dict[str, float | None]:
+    shape = {"length": scale.length, "layers": scale.layers, "width": scale.width}
+    budget = {"steps": scale.settings.steps, "minutes": scale.settings.minutes}
+    return shape | budget | {"batch": scale.settings.batch, "rows": scale.rows}
+
+
+def _rows(source: str, results: dict[str, dict[str, Estimate]]) -> list[Row]:
+    return [
+        Row(source, name, f"{metric}_bits", found.value, found.se, len(found.rows))
+        for name, estimates in results.items()
+        for metric, found in estimates.items()
+    ]
+
+
+def _paired(source: str, results: dict[str, dict[str, Estimate]]) -> list[Paired]:
+    paired = []
+    for a, b in PAIRS:
+        if a in results and b in results:
+            for metric in METRICS:
+                difference = results[a][metric].minus(results[b][metric])
+                paired.append(
+                    Paired(source, a, b, f"{metric}_bits", difference.value, difference.se)
+                )
+    return paired
+
+
+def _shown(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> Table:
+    table = Table(title=f"Table 1 at scale {scale}: {source}, bits")
+    table.add_column("model")
+    for title in ("joint", "marginal", "conditional", "paper: joint, marginal"):
+        table.add_column(title, justify="right")
+    for name, estimates in results.items():
+        paper = ", ".join(f"{v:.2f}" for v in PAPER.get(name, ()) if v is not None)
+        table.add_row(name, *(str(estimates[metric]) for metric in METRICS), paper)
+    differences = {(p.a, p.b, p.metric): p for p in _paired(source, results)}
+    table.add_section()
+    for a, b in PAIRS:
+        if (a, b, "joint_bits") in differences:
+            pairs = [differences[a, b, f"{metric}_bits"] for metric in METRICS]
+            table.add_row(f"{a} - {b}", *(f"{p.difference:+.4f} ± {p.se:.4f}" for p in pairs), "")
+    return table

@@ -1,0 +1,177 @@
+"""The models that the text experiments compare: what differs is the network and what it trains on.
+
+All have the same blocks and are trained for the same time on the same text. Masked networks have
+rotary positions too, so that a comparison with path networks is fair.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.data.text import Crops, Text, chunks, text_schema
+from anyorder.evaluation import (
+    Estimate,
+    conditional_bits,
+    joint_bits,
+    marginal_bits,
+    stratified_log_prob,
+)
+from anyorder.losses import ArdmLoss, MacLoss, Objective, PathLoss
+from anyorder.masks import FixedCardinality, UniformCardinality
+from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.transformer import Transformer
+from anyorder.protocols import (
+    DecompositionProtocol,
+    RemoveGreatest,
+    RemoveRandom,
+    lexicographic,
+    strided,
+)
+from anyorder.query_laws import any_queries
+from anyorder.training.fit import fit
+from anyorder.training.settings import TrainingSettings
+
+STRIDES = 10
+"""Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
+
+ORDERS = (1, 8, 32)
+"""How many random orders a random protocol is evaluated with."""
+
+VALID_ROWS, VALID_STEPS = 32, 32
+"""Chunks and steps of the walk that held-out bits are estimated from while training."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large an experiment is."""
+
+    length: int
+    layers: int
+    width: int
+    heads: int
+    rows: int
+    settings: TrainingSettings
+    positions: Literal["absolute", "rotary"] = "rotary"
+
+
+SCALES: Mapping[str, Scale] = {
+    "tiny": Scale(
+        length=24, layers=1, width=32, heads=2, rows=24,
+        settings=TrainingSettings(batch=16, steps=12, warmup=4, learning_rate=3e-3),
+    ),
+    "small": Scale(
+        length=250, layers=4, width=128, heads=4, rows=256,
+        settings=TrainingSettings(
+            batch=8, minutes=20, clock="processor", warmup=100, learning_rate=2e-3,
+            evaluate_every=1000, checkpoint_minutes=2,
+        ),
+    ),
+    "paper": Scale(
+        length=250, layers=12, width=768, heads=12, rows=1000, positions="absolute",
+        settings=TrainingSettings(
+            batch=512, steps=500_000, warmup=5_000, learning_rate=5e-4, schedule="constant",
+            betas=(0.9, 0.99), weight_decay=1e-3, clip=0.25, evaluate_every=5_000,
+        ),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model: its contract, its objective and its protocol, for N variables."""
+
+    is_path: bool
+    objective: Callable[[int], Objective]
+    protocol: Callable[[int], DecompositionProtocol]
+
+
+def mac_protocol(n: int) -> DecompositionProtocol:
+    """The protocol of MAC along the text."""
+    return RemoveGreatest(lexicographic(n))
+
+
+TABLE1: Mapping[str, Entry] = {
+    "ardm": Entry(False, lambda _: ArdmLoss(), lambda _: RemoveRandom()),
+    "mac": Entry(False, lambda n: MacLoss(UniformCardinality(n)), mac_protocol),
+    "mac_strided": Entry(
+        False,
+        lambda n: MacLoss(UniformCardinality(n)),
+        lambda n: RemoveGreatest(strided(n, max(2, n // STRIDES))),
+    ),
+    "path": Entry(True, lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
+    "path_mix": Entry(True, lambda n: PathLoss(any_queries(n)), mac_protocol),
+    "path_rnd": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
+    "left_to_right": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol),
+}
+
+
+def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
+    """The untrained model; its weights depend on the seed of the settings only."""
+    schema = text_schema(alphabet, scale.length)
+    shape: dict[str, Any] = {"layers": scale.layers, "width": scale.width, "heads": scale.heads}
+    network: MaskedNetwork | PathNetwork[Any]
+    with torch.random.fork_rng():
+        torch.manual_seed(scale.settings.seed)
+        if entry.is_path:
+            network = PathTransformer(schema, **shape)
+        else:
+            network = Transformer(schema, positions=scale.positions, **shape)
+        conditionals = CategoricalConditionals(schema, width=scale.width)
+    return AnyOrderModel(schema, network, conditionals, entry.protocol(scale.length))
+
+
+def train(
+    entry: Entry, scale: Scale, text: Text, *, folder: Path | None = None, progress: bool = False
+) -> AnyOrderModel:
+    """Trains one model, or goes on with its training in `folder`."""
+    model = build(entry, scale, text.alphabet)
+    held_out = chunks(text.valid, scale.length, VALID_ROWS)
+    fit(
+        model,
+        Crops(text.train, scale.length),
+        entry.objective(scale.length),
+        settings=scale.settings,
+        valid=lambda trained: held_out_bits(trained, held_out),
+        folder=folder,
+        progress=progress,
+    )
+    return model.eval()
+
+
+def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
+    """Marginal bits of held-out chunks, estimated from a few steps of each walk."""
+    generator = torch.Generator().manual_seed(0)
+    query = UniformCardinality(model.num_variables).sample(len(x), generator=generator)
+    logs = stratified_log_prob(model, x, query=query, steps=VALID_STEPS, generator=generator)
+    return -float(logs.mean()) / (math.log(2) * model.num_variables)
+
+
+def evaluate(model: AnyOrderModel, x: Tensor, *, seed: int = 0) -> dict[str, Estimate]:
+    """Full likelihoods: joint, marginal and conditional bits, of whole paths."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    if isinstance(model.protocol, RemoveRandom) and model.is_one_pass:
+        for orders in ORDERS:
+            for combine in ("elbo", "mixture"):
+                options = {"orders": orders, "combine": combine, "generator": generator}
+                found[f"joint_{combine}_{orders}"] = joint_bits(model, x, **options)
+    return found | {
+        "joint": joint_bits(model, x, generator=generator),
+        "marginal": marginal_bits(model, x, seed=seed, generator=generator),
+        "conditional": conditional_bits(model, x, seed=seed, generator=generator),
+    }
+
+
+def with_minutes(scale: Scale, minutes: float | None) -> Scale:
+    """The same scale with another budget of training."""
+    if minutes is None:
+        return scale
+    return replace(scale, settings=replace(scale.settings, steps=None, minutes=minutes))

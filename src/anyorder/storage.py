@@ -1,0 +1,252 @@
+"""Tensors and JSON on disk: whole or not at all, and never pickled.
+
+A *pair* is a JSON document with the tensors that belong to it, in safetensors. The document carries
+the checksum of the tensors and one of itself. A pair is replaced so that one complete pair is there
+at every moment: new tensors are written beside the old ones, the document that belongs to them is
+renamed into place, and only then do they take the old ones' name.
+
+The folder of a training run holds numbered folders of pairs, each written aside and then renamed,
+and the file `latest`, which names the newest and the one before it. A damaged one is passed over.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from anyorder import __version__
+from anyorder.errors import CheckpointError, ConfigError
+
+FORMAT = 1
+"""The version of the layout; raised when an old folder could be misread."""
+
+TENSORS = {"model": "weights", "training": "training"}
+"""The kinds of pairs: the stem of the document, and that of the tensors."""
+
+log = logging.getLogger(__name__)
+
+
+class Pair(NamedTuple):
+    """A document and its tensors."""
+
+    document: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def write_pair(
+    folder: Path, kind: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Writes a pair in place of the one that is there, if any."""
+    stem = TENSORS[kind]
+    now, following = folder / f"{stem}.safetensors", folder / f"{stem}.next.safetensors"
+    _settle(folder, kind)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, following)
+    _flush(following)
+    sealed = {
+        "format": FORMAT,
+        "anyorder": __version__,
+        **document,
+        "tensors": _file_checksum(following),
+    }
+    replace_text(folder / f"{kind}.json", _text({**sealed, "checksum": _checksum(sealed)}))
+    following.replace(now)
+    _flush(folder)
+
+
+def read_pair(folder: Path, kind: str) -> Pair:
+    """Reads a pair, or says what is wrong with it and what to do."""
+    document = _read_document(folder, kind)
+    path = _belonging(folder, kind, document["tensors"])
+    if path is None:
+        name = f"{TENSORS[kind]}.safetensors"
+        state = "is damaged or is another's" if (folder / name).exists() else "is missing"
+        raise CheckpointError(
+            f'The checkpoint "{folder}" is refused: {name} {state}. '
+            "Put a complete copy there, or save it again."
+        )
+    try:
+        return Pair(document, load_file(path))
+    except SafetensorError as error:
+        raise CheckpointError(f'"{path}" is not a safetensors file ({error}).') from error
+
+
+class RunFolder:
+    """The checkpoints of one training run: the newest and the one before it.
+
+    Args:
+        folder: The folder of the run; made when something is saved.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._good: str | None = None  # the newest one that is known to be complete
+
+    def names(self) -> list[str]:
+        """The checkpoints that there are, the newest first."""
+        pointer = self.folder / "latest"
+        listed = pointer.read_text(errors="replace").split() if pointer.exists() else []
+        there = [
+            path.name
+            for path in map(self.folder.joinpath, listed)
+            if path.parent == self.folder and path.is_dir()
+        ]
+        if there or not listed:
+            return there
+        return sorted((path.name for path in self.folder.glob("step-*")), reverse=True)
+
+    def load(self, *kinds: str) -> list[Pair] | None:
+        """The pairs of the newest complete checkpoint; None where there is no checkpoint at all."""
+        troubles = []
+        for name in self.names():
+            try:
+                pairs = [read_pair(self.folder / name, kind) for kind in kinds]
+            except CheckpointError as error:
+                troubles.append(str(error))
+                log.warning("%s The one before it is tried.", error)
+                continue
+            self._good = name
+            return pairs
+        if troubles:
+            raise CheckpointError(
+                f'No checkpoint in "{self.folder}" is complete. {troubles[0]} '
+                "To train from the start, delete the folder."
+            )
+        return None
+
+    def save(self, step: int, pairs: Mapping[str, Pair]) -> None:
+        """Adds a checkpoint, and drops all but the one before it."""
+        aside = self.folder / f".step-{step:08d}"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for kind, pair in pairs.items():
+            write_pair(aside, kind, pair.document, pair.tensors)
+        name = self._free_name(step)
+        aside.rename(self.folder / name)
+        _flush(self.folder)
+        kept = [name] if self._good is None else [name, self._good]
+        replace_text(self.folder / "latest", "\n".join(kept) + "\n")
+        self._good = name
+        self._prune(kept)
+
+    def _free_name(self, step: int) -> str:
+        """A name of its own for a step that was saved before, or whose folder is damaged."""
+        name, again = f"step-{step:08d}", 1
+        while (self.folder / name).exists():
+            again += 1
+            name = f"step-{step:08d}-{again}"
+        return name
+
+    def _prune(self, kept: list[str]) -> None:
+        for path in [*self.folder.glob("step-*"), *self.folder.glob(".step-*")]:
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a file aside, then renames it: a reader sees the old text or the new."""
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(text, encoding="utf-8")
+    _flush(aside)
+    aside.replace(path)
+    _flush(path.parent)
+
+
+def difference(saved: Any, now: Any, place: str = "") -> str | None:
+    """The first field in which two documents differ, in words; None if there is none."""
+    if isinstance(saved, dict) and isinstance(now, dict):
+        keys = [*saved, *(key for key in now if key not in saved)]
+        found = (
+            difference(saved.get(key), now.get(key), f"{place}.{key}" if place else key)
+            for key in keys
+        )
+        return next((words for words in found if words), None)
+    return None if saved == now else f"`{place}` is {_short(saved)} there and {_short(now)} now"
+
+
+def as_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document as it will be read back, or an error if JSON cannot hold it."""
+    try:
+        return json.loads(json.dumps(document))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"This cannot be saved as JSON: {error}. Use plain values.") from None
+
+
+def _settle(folder: Path, kind: str) -> None:
+    """Ends a replacement that was cut off between its two renames."""
+    following = folder / f"{TENSORS[kind]}.next.safetensors"
+    try:
+        document = _read_document(folder, kind)
+    except CheckpointError:
+        return
+    if following.exists() and _belonging(folder, kind, document["tensors"]) == following:
+        following.replace(folder / f"{TENSORS[kind]}.safetensors")
+
+
+def _read_document(folder: Path, kind: str) -> dict[str, Any]:
+    path = folder / f"{kind}.json"
+    if not path.exists():
+        raise CheckpointError(f'"{folder}" holds no checkpoint: {path.name} is missing.')
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version, checksum = document["format"], document.pop("checksum")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            f'"{path}" is cut off or is not of anyorder. Put a complete copy there, '
+            "or save it again."
+        ) from None
+    if version != FORMAT:
+        raise CheckpointError(
+            f'"{path}" has format {version!r} and this version of anyorder reads {FORMAT}: '
+            f"install anyorder {document.get('anyorder')}, or save it again with this version."
+        )
+    if checksum != _checksum(document):
+        raise CheckpointError(
+            f'"{path}" was altered after it was saved. Put an unaltered copy there, '
+            "or save it again."
+        )
+    return document
+
+
+def _belonging(folder: Path, kind: str, checksum: str) -> Path | None:
+    """The tensors that a document was written with, under either name."""
+    for name in (f"{TENSORS[kind]}.safetensors", f"{TENSORS[kind]}.next.safetensors"):
+        if (folder / name).exists() and _file_checksum(folder / name) == checksum:
+            return folder / name
+    return None
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _file_checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt":  # it cannot flush what is open for reading, nor a folder
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _short(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}..."

@@ -1,0 +1,110 @@
+"""What a step is trained on: a function of the seed and of the number of the step.
+
+So a run that was resumed sees what it would have seen, and several processes agree on the batch
+without a word: each draws all of it and keeps its own rows.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError
+from anyorder.losses import Objective
+from anyorder.model import AnyOrderModel
+from anyorder.training.distributed import Team
+from anyorder.training.settings import TrainingSettings
+
+MicroBatch = tuple[Tensor, tuple[Tensor, ...]]
+"""Values, and what the objective drew for them."""
+
+
+class TrainingData(Protocol):
+    """Where rows come from."""
+
+    def batch(
+        self, step: int, size: int, *, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor | None]:
+        """The rows of a step, on the CPU, as a function of these arguments alone.
+
+        Args:
+            step: The number of the step, from 0.
+            size: How many rows.
+            generator: The source of randomness, seeded for this step.
+
+        Returns:
+            Values ``(size, vars)``, and which of them each row has, booleans of the same shape;
+            None where all rows have all.
+        """
+        ...
+
+
+def micro_batches(
+    model: AnyOrderModel,
+    data: TrainingData,
+    objective: Objective,
+    *,
+    settings: TrainingSettings,
+    team: Team,
+    step: int,
+) -> Iterator[MicroBatch]:
+    """The rows of this process in each micro-batch of a step, and the questions on them."""
+    x, available = _rows(data, settings, step)
+    questions = step_generator(settings.seed, step, "questions")
+    size, micro = settings.batch // settings.draws, settings.batch // settings.accumulate
+    mine = team.rows(micro)
+    for first in range(0, settings.batch, size):
+        have = None if available is None else available[first : first + size]
+        drawn = objective.draw(model, size, available=have, generator=questions)
+        for start in range(0, size, micro):
+            rows = slice(start + mine.start, start + mine.stop)
+            values = x[first : first + size][rows].to(team.device)
+            yield values, tuple(part[rows].to(team.device) for part in drawn)
+
+
+def _rows(
+    data: TrainingData, settings: TrainingSettings, step: int
+) -> tuple[Tensor, Tensor | None]:
+    generator = step_generator(settings.seed, step, "rows")
+    x, available = data.batch(step, settings.batch, generator=generator)
+    if len(x) != settings.batch:
+        raise ConfigError(f"`data` must give {settings.batch} rows a step; got {len(x)}.")
+    return x, available
+
+
+def check_rows(settings: TrainingSettings, team: Team) -> None:
+    """Refuses a batch that leaves a process without a row."""
+    if settings.batch // settings.accumulate < team.size:
+        raise ConfigError(
+            f"`batch` must hold a row for each of {settings.accumulate} micro-batches in each of "
+            f"{team.size} processes; got {settings.batch}."
+        )
+
+
+def step_generator(seed: int, step: int, purpose: str) -> torch.Generator:
+    """A generator for one purpose in one step."""
+    return torch.Generator().manual_seed(_step_seed(seed, step, purpose))
+
+
+@contextmanager
+def scoped_seed(seed: int, step: int, purpose: str, *, device: torch.device) -> Iterator[None]:
+    """Seeds the global generators for a block, and gives them back as they were.
+
+    Dropout takes no generator, so this is how it becomes a function of the step.
+    """
+    number = _step_seed(seed, step, purpose)
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device.index] if on_cuda else []):
+        torch.default_generator.manual_seed(number)
+        if on_cuda:
+            torch.cuda.default_generators[device.index].manual_seed(number)
+        yield
+
+
+def _step_seed(seed: int, step: int, purpose: str) -> int:
+    """Hashed, so that neighbouring seeds and steps have nothing in common."""
+    digest = hashlib.sha256(f"{seed}/{step}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

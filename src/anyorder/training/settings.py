@@ -1,0 +1,165 @@
+"""How a model is trained: the settings of `fit`, and what they say at a step."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+from anyorder.errors import ConfigError, check_choice, check_count
+
+Schedule = Literal["constant", "cosine"]
+Precision = Literal["auto", "float32", "bfloat16"]
+Sharding = Literal["none", "fsdp"]
+Clock = Literal["wall", "processor"]
+
+MACHINE_FIELDS = frozenset(
+    {"accumulate", "compile", "sharding", "checkpoint_every", "checkpoint_minutes", "tensorboard"}
+)
+"""Settings that fit a run to a machine, and may differ when it is resumed on another."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The settings of `fit`. At least one of `steps` and `minutes` must be given.
+
+    Args:
+        batch: Rows of a step, over all processes and micro-batches.
+        steps: The budget in steps. Under it alone a resumed run has the bits of an undisturbed one.
+        minutes: The budget in minutes of training; evaluations and checkpoints do not count.
+        clock: How minutes are counted: "wall", or "processor" for the time that this process spent
+            computing, which is fair to models that are compared on a busy machine.
+        learning_rate: Its greatest value.
+        warmup: Over how many steps it rises from zero.
+        schedule: After that: "constant", or "cosine" to zero at the end of the budget.
+        betas: Of AdamW.
+        weight_decay: Of AdamW; not on biases, norms and embeddings.
+        clip: The greatest norm of the gradient, or None.
+        ema: The decay of a moving average of the weights, or None. The average is what is
+            evaluated and returned. It is shorter at first, so that it forgets the start.
+        accumulate: Micro-batches of a step; divides `batch`.
+        draws: How often the objective draws in a step; divides `accumulate`. More than one puts
+            questions of several sizes into one step where an objective draws one size at a time.
+        precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere.
+        compile: Whether the loss is compiled with torch.compile.
+        sharding: With several processes: "none" (each holds all, DDP) or "fsdp" (FSDP2).
+        seed: Of everything random in the training.
+        log_every: Steps between lines of metrics.
+        evaluate_every: Steps between evaluations of `valid`; None: at the end only.
+        patience: After how many evaluations without improvement the training stops; the best
+            weights are then returned. None: all of the budget, and the last weights.
+        checkpoint_every: Steps between checkpoints, or None.
+        checkpoint_minutes: Minutes of training between checkpoints, or None.
+        tensorboard: Whether metrics go to TensorBoard too, where it is installed.
+    """
+
+    batch: int = 64
+    steps: int | None = None
+    minutes: float | None = None
+    clock: Clock = "wall"
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    schedule: Schedule = "cosine"
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.01
+    clip: float | None = 1.0
+    ema: float | None = None
+    accumulate: int = 1
+    draws: int = 1
+    precision: Precision = "auto"
+    compile: bool = False
+    sharding: Sharding = "none"
+    seed: int = 0
+    log_every: int = 10
+    evaluate_every: int | None = None
+    patience: int | None = None
+    checkpoint_every: int | None = None
+    checkpoint_minutes: float | None = 10.0
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "draws", "log_every"):
+            check_count(name, getattr(self, name))
+        for name in ("steps", "evaluate_every", "patience", "checkpoint_every"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_count("warmup", self.warmup, low=0)
+        check_count("seed", self.seed, low=0)
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("precision", self.precision, get_args(Precision))
+        check_choice("sharding", self.sharding, get_args(Sharding))
+        check_choice("clock", self.clock, get_args(Clock))
+        self._check_numbers()
+        self._check_together()
+
+    def _check_numbers(self) -> None:
+        for name in ("minutes", "clip", "checkpoint_minutes"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name))
+        _check_number("learning_rate", self.learning_rate)
+        if self.weight_decay != 0:
+            _check_number("weight_decay", self.weight_decay)
+        if self.ema is not None:
+            _check_number("ema", self.ema, below=1)
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise ConfigError(f"`betas` must be two numbers; got {self.betas!r}.")
+        for beta in self.betas:
+            _check_number("betas", beta, below=1)
+        object.__setattr__(self, "betas", tuple(self.betas))
+
+    def _check_together(self) -> None:
+        if self.steps is None and self.minutes is None:
+            raise ConfigError("`steps` or `minutes` must be given: training needs a budget.")
+        if self.patience is not None and self.evaluate_every is None:
+            raise ConfigError("`patience` counts evaluations: give `evaluate_every` too.")
+        if self.batch % self.accumulate:
+            raise ConfigError(
+                f"`accumulate` must divide `batch`; got {self.accumulate} and {self.batch}."
+            )
+        if self.accumulate % self.draws:
+            raise ConfigError(
+                f"`draws` must divide `accumulate`; got {self.draws} and {self.accumulate}."
+            )
+
+
+def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
+    """How much of the budget is spent, 1 at its end; of two budgets, that which ends first."""
+    by_steps = step / settings.steps if settings.steps else 0.0
+    by_time = seconds / (60 * settings.minutes) if settings.minutes else 0.0
+    return max(by_steps, by_time)
+
+
+def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> float:
+    """The learning rate of the step after `step` steps."""
+    rate = settings.learning_rate
+    if step < settings.warmup:
+        rate *= (step + 1) / settings.warmup
+    if settings.schedule == "cosine":
+        rate *= (1 + math.cos(math.pi * min(share_done(settings, step, seconds), 1))) / 2
+    return rate
+
+
+def low_precision(precision: Precision, device_type: str) -> torch.dtype | None:
+    """The type that matrix products are computed in, if it is not float32.
+
+    On a CPU bfloat16 is refused: on machines whose hypervisor hides AMX state it ends the process,
+    with no error that could be caught.
+    """
+    if precision == "bfloat16" and device_type == "cpu":
+        raise ConfigError('`precision` "bfloat16" is for GPUs; on a CPU use "auto" or "float32".')
+    wanted = precision == "bfloat16" or (precision == "auto" and device_type == "cuda")
+    return torch.bfloat16 if wanted else None
+
+
+def autocast(precision: Precision, device_type: str) -> AbstractContextManager[object]:
+    """The context in which losses are computed."""
+    dtype = low_precision(precision, device_type)
+    return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
+
+
+def _check_number(name: str, value: object, *, below: float = math.inf) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < value < below):  # type: ignore[operator]
+        bounds = "above 0 and finite" if below == math.inf else f"above 0 and below {below}"
+        raise ConfigError(f"`{name}` must be a number, {bounds}; got {value!r}.")
