@@ -41,6 +41,8 @@ LAYERS = [
     ["estimators.text"],
     ["reproduce.record", "reproduce.jobs", "reproduce.text_models"],
     ["reproduce.table1", "reproduce.table7"],
+    ["reproduce.figure3"],
+    ["commands.text"],
     ["cli"],
     ["__main__"],
 ]

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
@@ -35,6 +35,7 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
+DataFolder = Annotated[Path | None, Parameter(env_var="ANYORDER_DATA")]
 
 app = App(
     name="anyorder",
@@ -43,6 +44,240 @@ app = App(
 )
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
 app.command(reproduce)
+
+Scale = Literal["tiny", "small", "paper"]
+
+
+@app.command
+def fit(
+    file: str,
+    *,
+    out: Path,
+    length: Whole = 128,
+    layers: Whole = 4,
+    width: Whole = 128,
+    heads: Whole = 4,
+    minutes: float | None = None,
+    steps: Whole | None = None,
+    seed: Whole = 0,
+) -> None:
+    """Fit a model of a text, and save it.
+
+    Example: anyorder fit book.txt --out runs/book --minutes 10
+
+    The same command goes on with a training that was stopped.
+
+    Parameters
+    ----------
+    file
+        A UTF-8 text file, text8 or its zip; or "pydoc" for the text that ships with Python.
+    out
+        The folder of the model.
+    length
+        Characters of a chunk: the longest text that can be asked about at once.
+    layers
+        Blocks of the network.
+    width
+        Of the network.
+    heads
+        Of its attention; divides the width.
+    minutes
+        Of training; 10 if no steps are given.
+    steps
+        Of training.
+    seed
+        Of everything random in the training.
+    """
+    from anyorder.commands.text import fit_text
+
+    fit_text(
+        file,
+        out=out,
+        length=length,
+        layers=layers,
+        width=width,
+        heads=heads,
+        minutes=minutes,
+        steps=steps,
+        seed=seed,
+    )
+
+
+@app.command
+def infill(
+    run: Path,
+    text: str,
+    *,
+    n: Whole = 1,
+    greedy: bool = False,
+    temperature: float = 1.0,
+    top_k: Whole | None = None,
+    seed: Whole = 0,
+    json: bool = False,
+) -> None:
+    """Fill the holes of a text, written "_".
+
+    Example: anyorder infill runs/book "th_ q_ick br_wn f_x" --n 3
+
+    Parameters
+    ----------
+    run
+        The folder of a model of text.
+    text
+        What is known, with holes.
+    n
+        How many fills.
+    greedy
+        Take the most probable character at each step.
+    temperature
+        Below 1 is more cautious.
+    top_k
+        Only the k most probable characters at each step.
+    seed
+        The same seed gives the same fills.
+    json
+        Print one JSON object.
+    """
+    from anyorder.commands.text import infill_text
+
+    infill_text(
+        run,
+        text,
+        n=n,
+        greedy=greedy,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        json=json,
+    )
+
+
+@app.command
+def evaluate(
+    run: Path, file: str, *, rows: Whole = 256, seed: Whole = 0, json: bool = False
+) -> None:
+    """Print how well a model predicts the test part of a text, with standard errors.
+
+    Example: anyorder evaluate runs/book book.txt
+
+    Parameters
+    ----------
+    run
+        The folder of a model of text.
+    file
+        A text file; or "pydoc".
+    rows
+        How many chunks.
+    seed
+        Of the questions that are asked.
+    json
+        Print one JSON object in place of the table.
+    """
+    from anyorder.commands.text import evaluate_text
+
+    evaluate_text(run, file, rows=rows, seed=seed, json=json)
+
+
+@reproduce.command
+def table1(
+    *,
+    scale: Scale = "tiny",
+    data: DataFolder = None,
+    out: Path = Path("runs/table1"),
+    models: list[str] | None = None,
+    minutes: float | None = None,
+    at_once: Whole = 1,
+    seed: Whole = 0,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Table 1: text, in bits for each character.
+
+    Example: anyorder reproduce table1 --scale small --data text8 --at-once 2
+
+    Parameters
+    ----------
+    scale
+        tiny takes a minute; small trains each model for as long, on a laptop; paper wants a GPU.
+    data
+        text8, or the folder that holds it; without it, the text that ships with Python.
+    out
+        Where the runs go; the same command goes on with them.
+    models
+        Which models; all by default.
+    minutes
+        Of training for each model, in place of the scale's.
+    at_once
+        How many models are trained at a time, a thread each.
+    seed
+        Of the questions that are evaluated.
+    json
+        Print one JSON object in place of the table.
+    record
+        A file to which the numbers are written with the command and the commit.
+    """
+    from anyorder.reproduce.table1 import table1 as run
+
+    run(
+        scale=scale,
+        data=data,
+        out=out,
+        models=models,
+        minutes=minutes,
+        at_once=at_once,
+        seed=seed,
+        json=json,
+        record=record,
+    )
+
+
+@reproduce.command
+def figure3(
+    *,
+    scale: Scale = "tiny",
+    data: DataFolder = None,
+    out: Path = Path("runs/figure3"),
+    minutes: float | None = None,
+    at_once: Whole = 1,
+    seed: Whole = 0,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Figure 3: what each idea adds to the law that training masks are drawn from.
+
+    Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
+
+    Parameters
+    ----------
+    scale
+        tiny takes a minute; small trains each model for as long, on a laptop; paper wants a GPU.
+    data
+        text8, or the folder that holds it; without it, the text that ships with Python.
+    out
+        Where the runs go, with figure3.csv and figure3.png; the same command goes on with them.
+    minutes
+        Of training for each law, in place of the scale's.
+    at_once
+        How many are trained at a time, a thread each.
+    seed
+        Of the questions that are evaluated.
+    json
+        Print one JSON object in place of the table.
+    record
+        A file to which the numbers are written with the command and the commit.
+    """
+    from anyorder.reproduce.figure3 import figure3 as run
+
+    run(
+        scale=scale,
+        data=data,
+        out=out,
+        minutes=minutes,
+        at_once=at_once,
+        seed=seed,
+        json=json,
+        record=record,
+    )
 
 
 @reproduce.command
@@ -86,7 +321,7 @@ def run(command: App, arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail("Stopped.", code=INTERRUPTED)
+        _fail("Stopped. The same command goes on where it was.", code=INTERRUPTED)
     except BrokenPipeError:
         _close_quietly()
     except OSError as error:

@@ -1,0 +1,195 @@
+"""What one pass buys: answering, sampling and training against the ways without it.
+
+    python -m benchmarks.queries --json
+
+6 layers, width 384, N = 250 characters, 16 rows unless said, one thread. The two sides of a ratio
+take turns in one process; a ratio is the mean over rounds, its standard error comes from their
+spread. Long rivals are timed in part and scaled by the number of passes, as each entry says.
+
+    log_prob_vs_loop       full likelihoods by one pass / by N passes of N tokens of the same
+                           network, the published way (one of these passes is timed)
+    log_prob_vs_batched    the same / the batched walk of the masked network (2 rows are timed)
+    batched_vs_loop_1row   one row: that walk / a loop of the same passes (50 of them are timed)
+    sample_cached_batch1   drawing full rows with the cache / the same network without it
+    sample_cached_batch32  (whose passes are timed at nine lengths and integrated over all)
+    train_step_over_floor  a training step / a bare `nn.TransformerEncoder`, forward and backward,
+                           with as many layers, as wide, on as many tokens
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from cyclopts import App
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from anyorder.cli import run
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.data.text import TEXT8_ALPHABET, text_schema
+from anyorder.errors import check_count
+from anyorder.losses import PathLoss
+from anyorder.masks import FixedCardinality
+from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.transformer import Transformer
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.queries import log_prob, sample
+from anyorder.reproduce.record import Record, Row, check_record, print_json
+
+LAYERS, WIDTH, HEADS, N, ROWS = 6, 384, 6, 250, 16
+Work = Callable[[], object]
+
+
+def build(network: type[PathTransformer] | type[Transformer], *, n: int = N) -> AnyOrderModel:
+    """A model of the benchmark's size, untrained."""
+    schema = text_schema(TEXT8_ALPHABET, n)
+    torch.manual_seed(0)
+    net: MaskedNetwork | PathNetwork[Any] = network(schema, layers=LAYERS, width=WIDTH, heads=HEADS)
+    conditionals = CategoricalConditionals(schema, width=WIDTH)
+    return AnyOrderModel(schema, net, conditionals, RemoveGreatest(lexicographic(n))).eval()
+
+
+def seconds(work: Work) -> float:
+    """The time of one call."""
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def rows(number: int, n: int = N) -> Tensor:
+    """Random text."""
+    return torch.randint(len(TEXT8_ALPHABET), (number, n))
+
+
+def log_prob_vs_loop() -> float:
+    """One pass for all factors, against N passes of N tokens for one factor each."""
+    model, x = build(PathTransformer), rows(ROWS)
+    last = (torch.arange(N) < N - 1).expand(ROWS, -1)
+    targets = torch.full((ROWS, 1), N - 1)
+
+    def one_factor() -> object:
+        with torch.no_grad():
+            return model.predict(x, last, targets).log_prob(x[:, -1:])
+
+    return N * seconds(one_factor) / seconds(lambda: log_prob(model, x))
+
+
+def log_prob_vs_batched() -> float:
+    """One pass of the path network against the batched walk of the masked one."""
+    path, masked, part = build(PathTransformer), build(Transformer), 2
+    walk = seconds(lambda: log_prob(masked, rows(part))) * ROWS / part
+    return walk / seconds(lambda: log_prob(path, rows(ROWS)))
+
+
+def batched_vs_loop_1row() -> float:
+    """The steps of one walk as the rows of batches, against one after another."""
+    model, x, steps = build(Transformer), rows(1), range(0, N, 5)
+    order = torch.arange(N)
+
+    def loop() -> object:
+        with torch.no_grad():
+            return [model.predict(x, (order < t)[None], order[None, t : t + 1]) for t in steps]
+
+    return seconds(loop) * N / len(steps) / seconds(lambda: log_prob(model, x, max_batch=32))
+
+
+def sample_cached(batch: int) -> float:
+    """Drawing full rows with the cache, against a fused pass over the path so far for each step."""
+    model, x = build(PathTransformer), rows(batch)
+    nothing, order = torch.zeros(batch, N, dtype=torch.bool), torch.arange(N)
+    steps = [0, *range(31, N - 1, 31), N - 1]
+
+    def uncached(t: int) -> Work:
+        query = (order <= t).expand(batch, -1)
+
+        def step() -> object:
+            with torch.no_grad():
+                path = model.network(x, query, nothing, order)
+                return model.conditionals(path.features, path.target).sample()
+
+        return step
+
+    times = torch.tensor([seconds(uncached(t)) for t in steps], dtype=torch.float64)
+    whole = torch.trapezoid(times, torch.tensor(steps, dtype=torch.float64)) * N / (N - 1)
+    return float(whole) / seconds(lambda: sample(model, x))
+
+
+def train_step_over_floor() -> float:
+    """A training step of the path network against a bare encoder on as many tokens."""
+    model, x = build(PathTransformer).train(), rows(ROWS)
+    objective = PathLoss(FixedCardinality(N, N))
+    drawn = objective.draw(model, ROWS)
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+    tokens = torch.randn(2 * ROWS, N, WIDTH)  # two streams; short rows make its attention cheapest
+    step = seconds(lambda: objective.loss(model, x, drawn).mean().backward())
+    return step / seconds(lambda: encoder(tokens).mean().backward())
+
+
+BENCHMARKS: dict[str, Callable[[], float]] = {
+    "log_prob_vs_loop": log_prob_vs_loop,
+    "log_prob_vs_batched": log_prob_vs_batched,
+    "batched_vs_loop_1row": batched_vs_loop_1row,
+    "sample_cached_batch1": lambda: sample_cached(1),
+    "sample_cached_batch32": lambda: sample_cached(32),
+    "train_step_over_floor": train_step_over_floor,
+}
+
+app = App(name="python -m benchmarks.queries", help=(__doc__ or "").splitlines()[0])
+
+
+@app.default
+def main(
+    *,
+    rounds: int = 3,
+    only: list[str] | None = None,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Measures every ratio.
+
+    Args:
+        rounds: How often each is measured, after once to warm up.
+        only: Some of the ratios; all by default.
+        json: Print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_count("rounds", rounds, low=2)
+    check_record(record)
+    torch.set_num_threads(1)
+    found = {}
+    with Console(stderr=True).status("Measuring ...") as status:
+        for name in only or BENCHMARKS:
+            status.update(f"Measuring {name} ...")
+            BENCHMARKS[name]()
+            found[name] = torch.tensor([BENCHMARKS[name]() for _ in range(rounds)])
+    result = {name: float(values.mean()) for name, values in found.items()}
+    errors = {name: float(values.std() / rounds**0.5) for name, values in found.items()}
+    if record is not None:
+        shape = {"layers": LAYERS, "width": WIDTH, "N": N, "rows": ROWS, "threads": 1}
+        lines = [Row("random", "path", name, result[name], errors[name], rounds) for name in result]
+        Record(f"python -m benchmarks.queries --rounds {rounds}", shape, lines).save(record)
+    if json:
+        print_json(result | {f"{name}_se": error for name, error in errors.items()})
+    else:
+        _show(result, errors)
+
+
+def _show(result: dict[str, float], errors: dict[str, float]) -> None:
+    table = Table(title=f"{LAYERS} layers, width {WIDTH}, N = {N}: times faster (the last: over)")
+    table.add_column("ratio")
+    table.add_column("value", justify="right")
+    for name, value in result.items():
+        table.add_row(name, f"{value:.2f} ± {errors[name]:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    run(app)

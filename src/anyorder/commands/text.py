@@ -1,0 +1,99 @@
+"""The verbs for text: fit, infill, evaluate."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.data.text import HOLE, Text, decode, embedded_text, encode, load_text, load_text8
+from anyorder.errors import ConfigError
+from anyorder.estimators.text import TextModel
+from anyorder.reproduce.record import print_json
+from anyorder.training.settings import TrainingSettings
+
+EMBEDDED = "pydoc"
+"""What to say in place of a file for the text that ships with Python."""
+
+
+def fit_text(
+    file: str,
+    *,
+    out: Path,
+    length: int,
+    layers: int,
+    width: int,
+    heads: int,
+    minutes: float | None,
+    steps: int | None,
+    seed: int,
+) -> None:
+    """Fits a text and saves the model; see `anyorder fit --help`."""
+    budget = 10.0 if minutes is None and steps is None else minutes
+    settings = TrainingSettings(batch=8, learning_rate=2e-3, minutes=budget, steps=steps, seed=seed)
+    model = TextModel(length=length, layers=layers, width=width, heads=heads, settings=settings)
+    text = read_text(file)
+    model.fit(text, folder=out / "training", progress=True)
+    model.save(out)
+    Console(stderr=True).print(
+        f'Fitted "{text.name}". Try:  anyorder infill {out} "th{HOLE} st{HOLE}tement"'
+    )
+
+
+def infill_text(
+    run: Path,
+    text: str,
+    *,
+    n: int,
+    greedy: bool,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    json: bool,
+) -> None:
+    """Fills the holes of a text; see `anyorder infill --help`."""
+    fills = TextModel.load(run).infill(
+        text,
+        n=n,
+        how="greedy" if greedy else "sample",
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+    )
+    if json:
+        print_json({"text": text, "fills": fills})
+    else:
+        Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
+
+
+def evaluate_text(run: Path, file: str, *, rows: int, seed: int, json: bool) -> None:
+    """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
+    model, text = TextModel.load(run), read_text(file)
+    codes = encode(decode(text.test, text.alphabet), model.alphabet_)
+    found = model.evaluate(codes, rows=rows, seed=seed)
+    if json:
+        bits = {name: {"value": e.value, "se": e.se, "n": len(e.rows)} for name, e in found.items()}
+        print_json({"data": text.name, "bits": bits})
+        return
+    table = Table(title=f"{text.name}: bits for each character of the test part")
+    for title in ("question", "bits", "rows"):
+        table.add_column(title, justify="left" if title == "question" else "right")
+    questions = {
+        "joint": "all characters of a chunk",
+        "marginal": "a random set of them, for each character of the chunk",
+        "conditional": "a random half, given the other, for each character asked",
+    }
+    for name, estimate in found.items():
+        table.add_row(questions[name], str(estimate), str(len(estimate.rows)))
+    Console().print(table)
+
+
+def read_text(file: str) -> Text:
+    """A text by what a user typed: a file, text8 or the folder of text8, or "pydoc"."""
+    if file == EMBEDDED:
+        return embedded_text()
+    path = Path(file)
+    if not path.exists():
+        raise ConfigError(f'There is no file "{file}". Give a text file, or "{EMBEDDED}".')
+    if path.is_dir() or path.name in ("text8", "text8.zip"):
+        return load_text8(path)
+    return load_text(path)

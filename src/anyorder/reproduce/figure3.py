@@ -1,0 +1,188 @@
+"""Figure 3 of the paper: what each idea adds to the law that training masks are drawn from."""
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from anyorder.data.text import chunks
+from anyorder.errors import check_choice, check_count
+from anyorder.evaluation import Estimate, marginal_bits
+from anyorder.losses import MacLoss
+from anyorder.masks import UniformCardinality
+from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic
+from anyorder.query_laws import MarginalQueries, Query, QueryLaw
+from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.table1 import read_text
+from anyorder.reproduce.text_models import (
+    SCALES,
+    TABLE1,
+    Entry,
+    Scale,
+    mac_protocol,
+    train,
+    with_minutes,
+)
+
+
+class LastEdges(QueryLaw):
+    """The last edge of the path of S ~ M: its greatest variable, given all the others of S.
+
+    Insight (A) without (B): one edge a node, but every node as often as it is asked about, not as
+    often as it is passed. The paper does not define its ablation; this is our reading.
+    """
+
+    def __init__(self, num_variables: int) -> None:
+        self.num_variables = num_variables
+        self._sets = MarginalQueries(UniformCardinality(num_variables))
+        self._protocol = RemoveGreatest(lexicographic(num_variables))
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        return self.num_variables - 1, 1
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        members = self._sets._draw(batch, device, generator).query
+        greatest = self._protocol.removal(members).bool()
+        return Query(members & ~greatest, greatest)
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        last = (self._protocol.removal(given | query).bool() == query).all(dim=1)
+        nothing = torch.zeros_like(given)
+        return self._sets._log_prob(nothing, given | query).masked_fill(~last, -torch.inf)
+
+
+def _uniform(n: int) -> UniformCardinality:
+    return UniformCardinality(n)
+
+
+LAWS: Mapping[str, Entry] = {
+    "card_uniform": TABLE1["ardm"],
+    "a_only": Entry(False, lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol),
+    "b_only": Entry(
+        False, lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom()
+    ),
+    "a_and_b": Entry(False, lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol),
+    "b_cr": Entry(False, lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom()),
+    "a_and_b_cr": TABLE1["mac"],
+    "exact_weights": Entry(False, lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol),
+    "exact_path": TABLE1["path"],
+}
+
+
+@dataclass(frozen=True)
+class LawJob:
+    """Trains and evaluates one law of the figure; can be sent to another process."""
+
+    scale: Scale
+    data: Path | None
+    seed: int
+
+    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
+        """Trains, or goes on training, then evaluates."""
+        text = read_text(self.data)
+        model = train(LAWS[name], self.scale, text, folder=folder)
+        x = chunks(text.test, self.scale.length, self.scale.rows)
+        generator = torch.Generator().manual_seed(self.seed)
+        return {"marginal": marginal_bits(model, x, seed=self.seed, generator=generator)}
+
+
+def figure3(
+    *,
+    scale: str = "tiny",
+    data: Path | None = None,
+    out: Path = Path("runs/figure3"),
+    minutes: float | None = None,
+    at_once: int = 1,
+    seed: int = 0,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Trains a model on each law, and draws its marginal bits while it learns.
+
+    Args:
+        scale: "tiny", "small" or "paper"; see `table1`.
+        data: text8, or the folder that holds it; without it, the text that ships with Python.
+        out: Where runs go, and `figure3.csv` and `figure3.png` beside them.
+        minutes: Of training for each law, in place of the scale's budget.
+        at_once: How many are trained at a time, one thread each.
+        seed: Of the questions that are evaluated.
+        json: Whether to print one JSON object in place of a sentence.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_choice("scale", scale, SCALES)
+    check_count("at_once", at_once)
+    check_record(record)
+    size, source = with_minutes(SCALES[scale], minutes), read_text(data).name
+    folder = out / scale
+    results = run_jobs(LawJob(size, data, seed), LAWS, folder, at_once=at_once)
+    curves = {name: read_curve(folder / name) for name in LAWS}
+    write_curves(folder / "figure3.csv", curves)
+    rows = [
+        Row(source, name, "marginal_bits", found.value, found.se, len(found.rows))
+        for name, found in ((name, results[name]["marginal"]) for name in results)
+    ]
+    command = f"anyorder reproduce figure3 --scale {scale} --at-once {at_once} --seed {seed}"
+    kept = Record(command, {"data": source, "scale": scale, "minutes": size.settings.minutes}, rows)
+    if record is not None:
+        kept.save(record)
+    if json:
+        print_json(kept.to_json())
+        return
+    console = Console()
+    console.print(_shown(source, scale, results))
+    drawn = draw_curves(folder / "figure3.png", curves)
+    console.print(f"Curves: {folder / 'figure3.csv'}" + (f" and {drawn}" if drawn else ""))
+
+
+def _shown(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> Table:
+    table = Table(title=f"Figure 3 at scale {scale}: {source}, marginal bits")
+    for title in ("law", "bits", "less card_uniform"):
+        table.add_column(title, justify="left" if title == "law" else "right")
+    baseline = results["card_uniform"]["marginal"]
+    for name, found in results.items():
+        difference = "" if name == "card_uniform" else str(found["marginal"].minus(baseline))
+        table.add_row(name, str(found["marginal"]), difference)
+    return table
+
+
+def draw_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> Path | None:
+    """Draws the curves, where matplotlib is installed (the extra `plot`)."""
+    if find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for law, curve in curves.items():
+        minutes, bits = [seconds / 60 for seconds, _ in curve], [value for _, value in curve]
+        axes.plot(minutes, bits, label=law.replace("_", " "))
+    axes.set(xlabel="minutes of training", ylabel="marginal bits a character, held out")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=160)
+    return path
+
+
+def read_curve(folder: Path) -> list[tuple[float, float]]:
+    """Seconds of training and held-out marginal bits, from the metrics of a run."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [(line["seconds"], line["held_out"]) for line in found if "held_out" in line]
+
+
+def write_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> None:
+    """One line a point: law, seconds, bits."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["law", "seconds", "marginal_bits"])
+        for law, curve in curves.items():
+            writer.writerows([law, round(seconds, 1), bits] for seconds, bits in curve)
