@@ -18,6 +18,7 @@ from anyorder.errors import (
     check_available,
     check_count,
     check_disjoint,
+    check_fraction,
     check_sets,
     check_weights,
 )
@@ -328,9 +329,16 @@ class QueryList(QueryLaw):
         return f"QueryList({self.num_variables}, {len(self.weights)} queries)"
 
 
-def any_queries(num_variables: int) -> MixtureQueries:
-    """The law for people who may ask anything: half marginals, half conditionals, of any size."""
-    return MixtureQueries([UniformCardinality(num_variables), ConditionalQueries(num_variables)])
+def any_queries(num_variables: int, *, conditional_share: float = 0.5) -> MixtureQueries:
+    """The law for people who may ask anything: marginals and conditionals, of any size.
+
+    Args:
+        num_variables: N.
+        conditional_share: How many of the questions are conditionals.
+    """
+    share = check_fraction("conditional_share", conditional_share)
+    marginal, conditional = UniformCardinality(num_variables), ConditionalQueries(num_variables)
+    return MixtureQueries([marginal, conditional], [1 - share, share])
 
 
 def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:

@@ -30,14 +30,17 @@ def x() -> torch.Tensor:
     return torch.randint(5, (BATCH, NUM_VARIABLES), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(params=PATH_NETWORKS)
+@pytest.fixture(
+    params=[(network, positions) for network in PATH_NETWORKS for positions in ("both", "rotary")],
+    ids="-".join,
+)
 def path_network(request) -> torch.nn.Module:
-    return wake(
-        PATH_NETWORKS[request.param](schema_of(*[5] * NUM_VARIABLES), layers=3, width=16, heads=2)
-    )
+    network, positions = request.param
+    shape = {"layers": 3, "width": 16, "heads": 2, "positions": positions}
+    return wake(PATH_NETWORKS[network](schema_of(*[5] * NUM_VARIABLES), **shape))
 
 
-@pytest.fixture(params=["absolute", "rotary"])
+@pytest.fixture(params=["absolute", "rotary", "both"])
 def masked_network(request) -> torch.nn.Module:
     schema = schema_of(*[5] * NUM_VARIABLES)
     return wake(Transformer(schema, layers=3, width=16, heads=2, positions=request.param))

@@ -26,7 +26,7 @@ def test_masked_features_have_one_row_a_variable(masked_network, x, sets):
 
 
 def test_unknown_positions_are_listed():
-    with pytest.raises(ConfigError, match='"absolute", "rotary"; got "sine"'):
+    with pytest.raises(ConfigError, match='"absolute", "rotary", "both"; got "sine"'):
         Transformer(schema_of(2, 2), layers=1, width=8, heads=1, positions="sine")
 
 

@@ -6,11 +6,12 @@ whole path and the tokens of a step.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from anyorder.errors import check_choice
 from anyorder.networks.blocks import Block, Rotary
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
@@ -18,6 +19,8 @@ from anyorder.networks.path_attention import Segment, attend, path_segments
 from anyorder.networks.path_state import PathState
 from anyorder.networks.paths import Bucket, along_paths, evidence_lists, trim
 from anyorder.variables import Schema
+
+Positions = Literal["rotary", "both"]
 
 
 class Tokens(NamedTuple):
@@ -36,6 +39,9 @@ class PathStreams(PathNetwork[PathState]):
         layers: Number of blocks.
         width: Size of the features.
         heads: Attention heads; divides ``width``.
+        positions: How a token says which variable it is of: "rotary" by its place relative to
+            others, "both" by a vector of its own too. There is no "absolute": without relative
+            places a path network learns marginals quickly and conditionals badly.
         coordinates: Where each variable is, for rotary positions; its index by default. Variables
             without a place (the columns of a table) are all at zero.
             Shape ``(vars,)`` or ``(vars, axes)``.
@@ -49,13 +55,15 @@ class PathStreams(PathNetwork[PathState]):
         layers: int,
         width: int,
         heads: int,
+        positions: Positions = "both",
         coordinates: Sequence[Any] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.layers, self.width, self.heads = layers, width, heads
-        self.coordinates, self.dropout = coordinates, dropout
-        self.embedding = VariableEmbedding(schema, width=width)
+        check_choice("positions", positions, get_args(Positions))
+        self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
+        self.embedding = VariableEmbedding(schema, width=width, variables=positions == "both")
         self.rotary = Rotary(self.embedding.num_variables, coordinates, head_dim=width // heads)
         self.start = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))
         self.evidence = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))

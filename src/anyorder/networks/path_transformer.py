@@ -24,7 +24,7 @@ class PathTransformer(PathStreams):
 
     Example:
         >>> from anyorder.variables import Schema, Variable
-        >>> schema = Schema(tuple(Variable.categorical(name, "abc") for name in "wxyz"))
+        >>> schema = Schema(tuple(Variable.categorical(name, [1, 2, 3]) for name in "wxyz"))
         >>> network = PathTransformer(schema, layers=2, width=16, heads=2)
         >>> x, given = torch.tensor([[0, 1, 2, 0]]), torch.tensor([[True, False, False, False]])
         >>> network(x, query=~given, given=given, rank=torch.arange(4)).target

@@ -20,9 +20,11 @@ class SingleStreamPathTransformer(PathStreams):
     """
 
     def _add_parts(self) -> None:
-        # A table of its own: the sum of two rows of one table would not say which is asked.
-        self.next = nn.Embedding(self.embedding.num_variables, self.width)
-        nn.init.normal_(self.next.weight, std=INITIAL_SCALE)
+        self.next = None
+        if self.positions == "both":
+            # A table of its own: the sum of two rows of one would not say which is asked.
+            self.next = nn.Embedding(self.embedding.num_variables, self.width)
+            nn.init.normal_(self.next.weight, std=INITIAL_SCALE)
 
     def ask(self, state: PathState, variables: Tensor) -> Tensor:
         """Features of variables; see `PathNetwork.ask`."""
@@ -65,4 +67,5 @@ class SingleStreamPathTransformer(PathStreams):
         if told.shape[1] < asked_variables.shape[1]:
             told = torch.cat([self.embedding.blank.expand(len(told), 1, -1), told], dim=1)
             told_variables = nn.functional.pad(told_variables, (1, 0), value=self.rotary.nowhere)
-        return Tokens(told + self.next(asked_variables), asked_variables, told_variables)
+        hidden = told if self.next is None else told + self.next(asked_variables)
+        return Tokens(hidden, asked_variables, told_variables)

@@ -1,7 +1,7 @@
 """The masked network: a Transformer over all variables, observed or not."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from anyorder.networks.blocks import Block, Rotary
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
 from anyorder.variables import Schema
+
+Positions = Literal["absolute", "rotary", "both"]
 
 
 class Transformer(MaskedNetwork):
@@ -26,8 +28,8 @@ class Transformer(MaskedNetwork):
         layers: Number of blocks (12 in the paper).
         width: Size of the features (768 in the paper).
         heads: Attention heads; divides ``width`` (12 in the paper).
-        positions: ``"absolute"``, the learned embedding of each variable, as in the paper; or
-            ``"rotary"``, which turns queries and keys by position on top of it.
+        positions: "absolute", a learned vector for each variable, as in the paper; "rotary", which
+            turns queries and keys by their places; or "both".
         coordinates: Where each variable is, for rotary positions; its index by default.
             Shape ``(vars,)`` or ``(vars, axes)``.
         dropout: Share of each branch's output that is dropped in training.
@@ -44,17 +46,17 @@ class Transformer(MaskedNetwork):
         layers: int = 12,
         width: int = 768,
         heads: int = 12,
-        positions: Literal["absolute", "rotary"] = "absolute",
+        positions: Positions = "absolute",
         coordinates: Sequence[Any] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_choice("positions", positions, ("absolute", "rotary"))
+        check_choice("positions", positions, get_args(Positions))
         self.layers, self.width, self.heads = layers, width, heads
         self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
-        self.embedding = VariableEmbedding(schema, width=width)
+        self.embedding = VariableEmbedding(schema, width=width, variables=positions != "rotary")
         self.rotary = None
-        if positions == "rotary":
+        if positions != "absolute":
             num_variables = self.embedding.num_variables
             self.rotary = Rotary(num_variables, coordinates, head_dim=width // heads)
         self.blocks = nn.ModuleList(

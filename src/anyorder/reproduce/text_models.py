@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import Crops, Text, chunks, text_schema
+from anyorder.estimators.text import text_queries
 from anyorder.evaluation import (
     Estimate,
     conditional_bits,
@@ -35,7 +36,6 @@ from anyorder.protocols import (
     lexicographic,
     strided,
 )
-from anyorder.query_laws import any_queries
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings
 
@@ -107,7 +107,7 @@ TABLE1: Mapping[str, Entry] = {
         lambda n: RemoveGreatest(strided(n, max(2, n // STRIDES))),
     ),
     "path": Entry(True, lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
-    "path_mix": Entry(True, lambda n: PathLoss(any_queries(n)), mac_protocol),
+    "path_mix": Entry(True, lambda n: PathLoss(text_queries(n)), mac_protocol),
     "path_rnd": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
     "left_to_right": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol),
 }
@@ -121,7 +121,7 @@ def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
     with torch.random.fork_rng():
         torch.manual_seed(scale.settings.seed)
         if entry.is_path:
-            network = PathTransformer(schema, **shape)
+            network = PathTransformer(schema, positions="rotary", **shape)
         else:
             network = Transformer(schema, positions=scale.positions, **shape)
         conditionals = CategoricalConditionals(schema, width=scale.width)

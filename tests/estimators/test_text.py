@@ -1,0 +1,95 @@
+"""TextModel fits, answers, saves and loads; wrong text gets a sentence."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from anyorder import CheckpointError, QueryError, TextModel, TrainingSettings, save_model
+from anyorder.data.text import TEXT8_ALPHABET, embedded_text
+
+
+@pytest.fixture(scope="module")
+def model():
+    settings = TrainingSettings(steps=25, batch=8, warmup=5, learning_rate=3e-3)
+    shape = {"length": 12, "layers": 1, "width": 32, "heads": 2}
+    return TextModel(**shape, settings=settings).fit(embedded_text())
+
+
+def test_fills_keep_what_is_known(model):
+    fills = model.infill("th_ st_te", n=4, seed=0)
+    assert len(fills) == 4
+    for fill in fills:
+        assert len(fill) == 9
+        assert (fill[:2], fill[3:6], fill[7:]) == ("th", " st", "te")
+        assert set(fill) <= set(TEXT8_ALPHABET)
+    assert fills == model.infill("th_ st_te", n=4, seed=0)
+    assert model.infill("a_", how="greedy") == model.infill("a_", top_k=1, seed=3)
+
+
+def test_samples_are_whole_chunks(model):
+    assert [len(text) for text in model.sample(3, seed=1)] == [12, 12, 12]
+
+
+def test_the_walk_is_consistent_with_itself(model):
+    joint = model.log_prob("the state")
+    first, rest = model.log_prob("the______"), model.log_prob("the state", given="the______")
+    # A path network encodes evidence in its own way, so these agree only after long training;
+    # but both are probabilities.
+    assert first + rest < 0
+    assert joint < first < 0
+
+
+def test_likelihoods_of_all_values_of_a_hole_sum_to_one(model):
+    total = sum(torch.tensor(model.log_prob(f"th{c}", given="th_")).exp() for c in TEXT8_ALPHABET)
+    assert float(total) == pytest.approx(1, abs=1e-5)
+
+
+def test_training_is_better_than_guessing(model):
+    bits = model.evaluate(embedded_text().test, rows=32)
+    assert set(bits) == {"joint", "marginal", "conditional"}
+    assert bits["joint"].value < torch.tensor(27.0).log2()
+
+
+def test_saved_models_answer_alike_in_another_process(model, tmp_path):
+    model.save(tmp_path / "run")
+    expected = model.infill("a_c", n=3, seed=5)
+    code = (
+        "import sys, anyorder\n"
+        "print(anyorder.TextModel.load(sys.argv[1]).infill('a_c', n=3, seed=5))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(expected)
+
+
+BAD_TEXT = {
+    "upper": (lambda m: m.infill("Th_"), '"T" (place 0) is none of'),
+    "long": (lambda m: m.infill("_" * 13), "must have 1 to 12 characters; it has 13. Split it"),
+    "empty": (lambda m: m.infill(""), "must have 1 to 12 characters; it has 0"),
+    "no hole": (lambda m: m.infill("the"), 'must have a hole to fill, written "_"; it has none'),
+    "given": (lambda m: m.log_prob("the", given="ca_"), "`given` must be `text` with holes"),
+    "longer given": (lambda m: m.log_prob("the", given="the_"), "must be `text` with holes"),
+    "cold": (lambda m: m.infill("t_e", temperature=0), "`temperature` must be above 0"),
+    "unfitted": (lambda _: TextModel().infill("t_e"), "call `fit` or `load` first"),
+    "queries": (lambda _: TextModel(queries="all"), '`queries` must be "any" or a query law'),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TEXT)
+def test_wrong_text_is_refused_in_a_sentence(name, model):
+    ask, sentence = BAD_TEXT[name]
+    with pytest.raises(QueryError) as caught:
+        ask(model)
+    assert sentence in str(caught.value)
+
+
+def test_other_models_are_not_text(tmp_path, model):
+    save_model(tmp_path, model.model_, notes={"domain": "table"})
+    with pytest.raises(CheckpointError, match="does not hold a model of text"):
+        TextModel.load(tmp_path)

@@ -1,0 +1,138 @@
+"""The verbs for text, and the text experiments at their smallest."""
+
+import json
+
+import pytest
+import torch
+
+from anyorder.cli import main
+from anyorder.enumeration import edge_law, node_law
+from anyorder.evaluation import Estimate
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.reproduce.figure3 import LAWS, LastEdges
+from anyorder.reproduce.jobs import read_estimates, run_jobs, write_estimates
+from anyorder.reproduce.text_models import SCALES, TABLE1, build
+
+FIT = ["fit", "pydoc", "--length", "16", "--layers", "1", "--width", "16", "--heads", "2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "pydoc"
+    main([*FIT, "--steps", "3", "--out", str(out)])
+    return out
+
+
+def last_json(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_infill_prints_fills(run, capsys):
+    main(["infill", str(run), "th_ st_te", "--n", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:2] for line in lines] == ["th", "th"]
+    main(["infill", str(run), "th_ st_te", "--n", "2", "--json"])
+    assert last_json(capsys)["fills"] == lines
+
+
+def test_evaluate_prints_bits(run, capsys, tmp_path):
+    main(["evaluate", str(run), "pydoc", "--rows", "8", "--json"])
+    bits = last_json(capsys)["bits"]
+    assert set(bits) == {"joint", "marginal", "conditional"}
+    assert bits["joint"]["n"] == 8
+    (tmp_path / "own.txt").write_text("some words of my own " * 40)
+    main(["evaluate", str(run), str(tmp_path / "own.txt"), "--rows", "2"])
+    assert "own.txt" in capsys.readouterr().out
+
+
+def test_the_same_fit_goes_on(run, capsys):
+    main([*FIT, "--steps", "3", "--out", str(run)])
+    assert "Fitted" in capsys.readouterr().err
+
+
+BAD_COMMANDS = {
+    "no file": (["fit", "nofile.txt", "--out", "x"], 'There is no file "nofile.txt"'),
+    "no run": (["infill", "norun", "a_"], '"norun" holds no checkpoint'),
+    "no out": (["fit", "pydoc"], "--out"),
+    "scale": (["reproduce", "table1", "--scale", "huge"], "huge"),
+    "model": (["reproduce", "table1", "--models", "mack"], 'Did you mean "mac"?'),
+    "no text8": (["reproduce", "table1", "--data", "."], "There is no text8 in"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_COMMANDS)
+def test_mistakes_get_one_sentence(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, sentence = BAD_COMMANDS[name]
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    streams = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert sentence in streams.err
+    assert streams.err.count("\n") == 1
+
+
+def test_table1_at_its_smallest(tmp_path, capsys):
+    record = tmp_path / "table1.json"
+    command = ["reproduce", "table1", "--out", str(tmp_path), "--record", str(record)]
+    main([*command, "--json"])
+    document = last_json(capsys)
+    assert {row["model"] for row in document["rows"]} == set(TABLE1)
+    random_orders = {row["metric"] for row in document["rows"] if row["model"] == "path_rnd"}
+    assert {"joint_elbo_8_bits", "joint_mixture_32_bits"} <= random_orders
+    pairs = {(pair["a"], pair["b"]) for pair in document["paired"]}
+    assert ("path_mix", "mac") in pairs
+    assert json.loads(record.read_text())["rows"] == document["rows"]
+    main(command)  # all is done already: only shown
+    assert "mac - ardm" in capsys.readouterr().out
+
+
+def test_figure3_at_its_smallest(tmp_path, capsys):
+    main(["reproduce", "figure3", "--out", str(tmp_path)])
+    assert "exact_path" in capsys.readouterr().out
+    curves = (tmp_path / "tiny" / "figure3.csv").read_text().splitlines()
+    assert curves[0] == "law,seconds,marginal_bits"
+    assert {line.split(",")[0] for line in curves[1:]} == set(LAWS)
+
+
+def test_models_that_are_compared_have_as_many_parameters():
+    sizes = [
+        build(entry, SCALES["small"], " abc").num_parameters
+        for entry in {**TABLE1, **LAWS}.values()
+    ]
+    assert max(sizes) / min(sizes) < 1.001
+
+
+def test_the_papers_scale_has_its_parameters():
+    model = build(TABLE1["mac"], SCALES["paper"], " abcdefghijklmnopqrstuvwxyz")
+    assert 84e6 < model.num_parameters < 87e6
+
+
+def test_last_edges_are_the_ablation_of_insight_b(generator):
+    law, protocol = LastEdges(3), RemoveGreatest(lexicographic(3))
+    masks = node_law(edge_law(law, protocol))
+    # S is uniform by size; without its greatest element it is {} (singletons), {0}, {1} or {0, 1}
+    expected = torch.tensor([3, 2, 1, 3, 0, 0, 0, 0]).double() / 9
+    torch.testing.assert_close(masks, expected)
+    query = law.sample(50, generator=generator).query
+    assert (query.sum(dim=1) == 1).all()
+
+
+def _job(name, folder):
+    (folder / "trace").write_text(name)
+    return {"bits": Estimate(torch.tensor([1.0, 2.0, 4.0]))}
+
+
+def test_jobs_that_are_done_are_not_done_again(tmp_path):
+    first = run_jobs(_job, ["a"], tmp_path)
+    (tmp_path / "a" / "trace").unlink()
+    both = run_jobs(_job, ["a", "b"], tmp_path, at_once=2)
+    assert not (tmp_path / "a" / "trace").exists()
+    assert (tmp_path / "b" / "trace").read_text() == "b"
+    assert torch.equal(first["a"]["bits"].rows, both["b"]["bits"].rows)
+
+
+def test_estimates_round_trip(tmp_path):
+    estimate = Estimate(torch.tensor([0.1, 0.2], dtype=torch.float64))
+    write_estimates(tmp_path / "e.json", {"x": estimate})
+    assert torch.equal(read_estimates(tmp_path / "e.json")["x"].rows, estimate.rows)
