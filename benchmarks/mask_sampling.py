@@ -15,24 +15,19 @@ error comes from their spread: it is that of one run on one machine. Memory is t
 torch allocates, from its profiler.
 """
 
-import os
-from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports its own starts otherwise
 
 import torch
 from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
 from anyorder.cli import run
 from anyorder.errors import check_count
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from benchmarks.measuring import peak_bytes, seconds, standard_error
 
 POOL = 100
 """The appendix draws this many masks for each one that it keeps."""
@@ -74,48 +69,22 @@ def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[s
         return bits.random_(0, 2, generator=generator)
 
     for sampler in (exact, floor):
-        _seconds(sampler, repeats=20)  # warm up
+        seconds(sampler, repeats=20)  # warm up
     times = torch.tensor(
         [
-            [_seconds(paper, repeats=1), _seconds(exact, repeats=50), _seconds(floor, repeats=50)]
+            [seconds(paper, repeats=1), seconds(exact, repeats=50), seconds(floor, repeats=50)]
             for _ in range(rounds)
         ]
     )
     speedup, over_floor = times[:, 0] / times[:, 1], times[:, 1] / times[:, 2]
     return {
         "speedup": float(speedup.mean()),
-        "speedup_se": _standard_error(speedup),
-        "memory_ratio": _peak_bytes(paper) / _peak_bytes(exact),
+        "speedup_se": standard_error(speedup),
+        "memory_ratio": peak_bytes(paper) / peak_bytes(exact),
         "over_floor": float(over_floor.mean()),
-        "over_floor_se": _standard_error(over_floor),
+        "over_floor_se": standard_error(over_floor),
         "rounds": rounds,
     }
-
-
-def _seconds(work: Callable[[], object], *, repeats: int) -> float:
-    """The median time of one call."""
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return float(torch.tensor(times).median())
-
-
-def _standard_error(values: Tensor) -> float:
-    return float(values.std() / len(values) ** 0.5)
-
-
-def _peak_bytes(work: Callable[[], object]) -> int:
-    """The most that torch has allocated at one time during one call."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
-    held = peak = 0
-    for event in profiler.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
 
 
 def _show(results: dict[str, dict[str, float]]) -> None:

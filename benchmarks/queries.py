@@ -18,7 +18,6 @@ spread. Long rivals are timed in part and scaled by the number of passes, as eac
 
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -40,13 +39,16 @@ from anyorder.networks.transformer import Transformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from benchmarks.measuring import Work, peak_bytes, seconds, standard_error
 
 LAYERS, WIDTH, HEADS, N, ROWS = 6, 384, 6, 250, 16
-Work = Callable[[], object]
 
 
-def build(network: type[PathTransformer] | type[Transformer], *, n: int = N) -> AnyOrderModel:
+def build(
+    network: type[PathTransformer] | type[Transformer], *, n: int | None = None
+) -> AnyOrderModel:
     """A model of the benchmark's size, untrained."""
+    n = n or N
     schema = text_schema(TEXT8_ALPHABET, n)
     torch.manual_seed(0)
     net: MaskedNetwork | PathNetwork[Any] = network(schema, layers=LAYERS, width=WIDTH, heads=HEADS)
@@ -54,16 +56,9 @@ def build(network: type[PathTransformer] | type[Transformer], *, n: int = N) -> 
     return AnyOrderModel(schema, net, conditionals, RemoveGreatest(lexicographic(n))).eval()
 
 
-def seconds(work: Work) -> float:
-    """The time of one call."""
-    start = perf_counter()
-    work()
-    return perf_counter() - start
-
-
-def rows(number: int, n: int = N) -> Tensor:
+def rows(number: int, n: int | None = None) -> Tensor:
     """Random text."""
-    return torch.randint(len(TEXT8_ALPHABET), (number, n))
+    return torch.randint(len(TEXT8_ALPHABET), (number, n or N))
 
 
 def log_prob_vs_loop() -> float:
@@ -171,7 +166,7 @@ def main(
             BENCHMARKS[name]()
             found[name] = torch.tensor([BENCHMARKS[name]() for _ in range(rounds)])
     result = {name: float(values.mean()) for name, values in found.items()}
-    errors = {name: float(values.std() / rounds**0.5) for name, values in found.items()}
+    errors = {name: standard_error(values) for name, values in found.items()}
     if record is not None:
         shape = {"layers": LAYERS, "width": WIDTH, "N": N, "rows": ROWS, "threads": 1}
         lines = [Row("random", "path", name, result[name], errors[name], rounds) for name in result]
@@ -180,6 +175,47 @@ def main(
         print_json(result | {f"{name}_se": error for name, error in errors.items()})
     else:
         _show(result, errors)
+
+
+@app.command
+def growth(*, out: Path = Path("docs/growth.png"), lengths: list[int] | None = None) -> None:
+    """Draws how time and memory of full likelihoods grow with N, for 4 rows.
+
+    Args:
+        out: The picture; the numbers go beside it as CSV.
+        lengths: The N to measure.
+    """
+    torch.set_num_threads(1)
+    few, lines = 4, []
+    for n in lengths or [64, 128, 250, 512]:
+        for name, network in (("path", PathTransformer), ("masked", Transformer)):
+            model = build(network, n=n)
+            # The walk of a masked network takes n passes a row: one row stands for the others.
+            part = few if name == "path" else 1
+            x = rows(part, n)
+            time = seconds(lambda m=model, x=x: log_prob(m, x, max_batch=32)) * few / part  # type: ignore[misc]
+            memory = peak_bytes(lambda m=model, x=x: log_prob(m, x, max_batch=32))  # type: ignore[misc]
+            lines.append((name, n, round(time, 4), memory))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = "network,N,seconds,peak_bytes\n" + "\n".join(",".join(map(str, line)) for line in lines)
+    out.with_suffix(".csv").write_text(text + "\n")
+    _draw_growth(out, lines)
+
+
+def _draw_growth(out: Path, lines: list[tuple[str, int, float, int]]) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    for axes, column, label in zip(
+        figure.subplots(1, 2), (2, 3), ("seconds for 4 rows", "peak memory, MB"), strict=True
+    ):
+        for name in ("path", "masked"):
+            mine = [line for line in lines if line[0] == name]
+            values = [float(line[column]) / (1e6 if column == 3 else 1) for line in mine]
+            axes.plot([line[1] for line in mine], values, marker="o", label=name)
+        axes.set(xscale="log", yscale="log", xlabel="N", ylabel=label)
+        axes.legend()
+    figure.savefig(out, dpi=160)
 
 
 def _show(result: dict[str, float], errors: dict[str, float]) -> None:

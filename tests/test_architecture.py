@@ -41,7 +41,7 @@ LAYERS = [
     ["estimators.text"],
     ["reproduce.record", "reproduce.jobs", "reproduce.text_models"],
     ["reproduce.table1", "reproduce.table7"],
-    ["reproduce.figure3"],
+    ["reproduce.figure3", "reproduce.samples"],
     ["commands.text"],
     ["cli"],
     ["__main__"],

@@ -1,9 +1,12 @@
 """The benchmarks measure what they say, at a size that takes no time."""
 
+import json
+
 import torch
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
+from benchmarks import queries
 from benchmarks.mask_sampling import measure, papers_way
 
 
@@ -22,3 +25,27 @@ def test_mask_sampling_reports_its_keys():
     assert {"speedup", "memory_ratio", "over_floor"} <= set(result)
     assert result["speedup"] > 1
     assert result["memory_ratio"] > 1
+
+
+def test_queries_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):
+    for name, value in {"LAYERS": 1, "WIDTH": 16, "HEADS": 2, "N": 70, "ROWS": 2}.items():
+        monkeypatch.setattr(queries, name, value)
+    record = tmp_path / "queries.json"
+    queries.main(rounds=2, json=True, record=record)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(queries.BENCHMARKS) <= set(found)
+    assert all(found[name] > 0 for name in queries.BENCHMARKS)
+    assert found["log_prob_vs_loop"] > 1
+    assert json.loads(record.read_text())["settings"]["N"] == 70
+
+
+def test_growth_is_written_and_drawn(monkeypatch, tmp_path):
+    for name, value in {"LAYERS": 1, "WIDTH": 16, "HEADS": 2}.items():
+        monkeypatch.setattr(queries, name, value)
+    drawn = []
+    monkeypatch.setattr(queries, "_draw_growth", lambda out, lines: drawn.append((out, lines)))
+    queries.growth(out=tmp_path / "growth.png", lengths=[4, 8])
+    lines = (tmp_path / "growth.csv").read_text().splitlines()
+    assert lines[0] == "network,N,seconds,peak_bytes"
+    assert len(lines) == 5
+    assert len(drawn) == 1

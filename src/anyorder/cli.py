@@ -122,7 +122,7 @@ def infill(
     Parameters
     ----------
     run
-        The folder of a model of text.
+        The folder of a model of text; or "shipped" for the one that comes with the package.
     text
         What is known, with holes.
     n
@@ -278,6 +278,30 @@ def figure3(
         json=json,
         record=record,
     )
+
+
+@reproduce.command
+def samples(
+    *, run: Path | None = None, data: DataFolder = None, seed: Whole = 0, json: bool = False
+) -> None:
+    """The appendix: test text, the same with holes, and how a model fills them.
+
+    Example: anyorder reproduce samples
+
+    Parameters
+    ----------
+    run
+        The folder of a model of text; the model that ships with the package by default.
+    data
+        text8, or the folder that holds it; without it, the text that ships with Python.
+    seed
+        Of the holes and the fills.
+    json
+        Print one JSON object.
+    """
+    from anyorder.reproduce.samples import samples as show
+
+    show(run=run, data=data, seed=seed, json=json)
 
 
 @reproduce.command

@@ -51,7 +51,8 @@ def infill_text(
     json: bool,
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
-    fills = TextModel.load(run).infill(
+    model = TextModel.shipped() if str(run) == "shipped" else TextModel.load(run)
+    fills = model.infill(
         text,
         n=n,
         how="greedy" if greedy else "sample",

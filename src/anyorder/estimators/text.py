@@ -21,6 +21,9 @@ from anyorder.query_laws import QueryLaw, any_queries
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings
 
+SHIPPED = Path(__file__).parent.parent / "models" / "pydoc"
+"""Fitted by `python -m experiments.shipped_text_model`."""
+
 VALID_ROWS = 64
 """Chunks of the validation text that tell when training gets no better."""
 
@@ -190,6 +193,11 @@ class TextModel:
         )
         loaded.model_, loaded.alphabet_ = saved.model, saved.notes["alphabet"]
         return loaded
+
+    @classmethod
+    def shipped(cls) -> "TextModel":
+        """The small model that comes with the package, of the text that ships with Python."""
+        return cls.load(SHIPPED)
 
     def _fitted(self) -> AnyOrderModel:
         if self.model_ is None:
