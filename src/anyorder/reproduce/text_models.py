@@ -68,7 +68,7 @@ SCALES: Mapping[str, Scale] = {
         settings=TrainingSettings(batch=16, steps=12, warmup=4, learning_rate=3e-3),
     ),
     "small": Scale(
-        length=250, layers=4, width=128, heads=4, rows=256,
+        length=250, layers=4, width=128, heads=4, rows=128,
         settings=TrainingSettings(
             batch=8, minutes=20, clock="processor", warmup=100, learning_rate=2e-3,
             evaluate_every=1000, checkpoint_minutes=2,
