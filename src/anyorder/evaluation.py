@@ -16,6 +16,7 @@ from anyorder.masks import Bernoulli
 from anyorder.model import MAX_BATCH, AnyOrderModel
 from anyorder.queries import checked_question, log_prob
 from anyorder.query_laws import ConditionalQueries, Query
+from anyorder.random_sets import uniform
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ def stratified_log_prob(
     edges = torch.arange(steps, device=x.device)
     first = (num_asked[:, None] * edges) // steps  # (batch, steps) where each run begins
     length = (num_asked[:, None] * (edges + 1)) // steps - first
-    uniform = torch.rand(first.shape, device=x.device, dtype=torch.float64, generator=generator)
-    picked = first + (uniform * length).long()
+    within = uniform(first.shape, device=x.device, generator=generator)
+    picked = first + (within * length).long()
     row, run = (length > 0).nonzero(as_tuple=True)
     step = picked[row, run]
     told = query[row] & (rank[row] < step[:, None])

@@ -19,7 +19,7 @@ from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.query_laws import QueryLaw, as_query_law
-from anyorder.random_sets import source_device, subsets
+from anyorder.random_sets import source_device, subsets, uniform
 from anyorder.tosses import Weighting
 from anyorder.weighted_queries import (
     WeightedLaw,
@@ -86,8 +86,8 @@ class ArdmLoss(MaskedObjective):
     ) -> tuple[Tensor, ...]:
         """Draws masks and spreads the weight of each row over what they leave out."""
         have = _available(model, batch, available, generator)
-        uniform = torch.rand(batch, device=have.device, dtype=torch.float64, generator=generator)
-        sizes = (uniform * have.sum(dim=1)).long()
+        chance = uniform((batch,), device=have.device, generator=generator)
+        sizes = (chance * have.sum(dim=1)).long()
         observed = subsets(sizes, have, generator=generator)
         outside = (have & ~observed).double()
         return observed, outside / outside.sum(dim=1, keepdim=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import check_count, check_permutation, check_sets
+from anyorder.random_sets import uniform
 
 
 class DecompositionProtocol(ABC):
@@ -61,9 +62,7 @@ class RemoveRandom(DecompositionProtocol):
         """A random order of the members; see `DecompositionProtocol.rank`."""
         _check_members(members, self.num_variables)
         # Doubles, because equal keys would favour the variables that a sort leaves in front.
-        keys = torch.rand(
-            members.shape, dtype=torch.float64, device=members.device, generator=generator
-        )
+        keys = uniform(members.shape, device=members.device, generator=generator)
         return (keys + ~members).argsort(dim=1).argsort(dim=1)
 
     def removal(self, members: Tensor) -> Tensor:

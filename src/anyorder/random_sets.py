@@ -4,7 +4,7 @@ These are the only places where sets are drawn; every law above is a choice of p
 or conditions for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,14 @@ MAX_CATEGORIES = 2**24
 
 MAX_REDRAWS = 10_000
 """After so many rejected draws of one row, the condition is taken to be impossible."""
+
+
+def uniform(
+    shape: Sequence[int], *, device: torch.device, generator: torch.Generator | None = None
+) -> Tensor:
+    """Uniform numbers, float64: drawn where the generator is, given where they are wanted."""
+    source = device if generator is None else generator.device
+    return torch.rand(shape, dtype=torch.float64, device=source, generator=generator).to(device)
 
 
 def coins(probability: Tensor, num: int, *, generator: torch.Generator | None = None) -> Tensor:
@@ -54,7 +62,7 @@ def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None 
         generator: The source of randomness.
     """
     # Doubles, because among 3072 floats of a row two are equal one time in four.
-    keys = torch.rand(within.shape, dtype=torch.float64, device=within.device, generator=generator)
+    keys = uniform(within.shape, device=within.device, generator=generator)
     shuffled = keys.masked_fill_(~within, 2.0).argsort(dim=1)
     place = torch.arange(within.shape[1], device=within.device)
     return torch.empty_like(within).scatter_(1, shuffled, place < sizes[:, None])
@@ -81,11 +89,9 @@ def beta(first: Tensor, second: Tensor, *, generator: torch.Generator | None = N
     """
     number = first + second - 1
     width = int(number.max())
-    uniform = torch.rand(
-        (len(first), width), dtype=torch.float64, device=first.device, generator=generator
-    )
+    points = uniform((len(first), width), device=first.device, generator=generator)
     beyond = torch.arange(width, device=first.device) >= number[:, None]
-    ordered = uniform.masked_fill_(beyond, 2.0).sort(dim=1).values
+    ordered = points.masked_fill_(beyond, 2.0).sort(dim=1).values
     return ordered.gather(1, first[:, None] - 1).squeeze(1)
 
 

@@ -21,6 +21,7 @@ from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.queries import checked_question
+from anyorder.random_sets import uniform
 
 
 class Speculation(NamedTuple):
@@ -97,8 +98,8 @@ def _accept(
     draft: Categorical, causal: Categorical, values: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, int]:
     """The values of a round, and how many of them all rows keep."""
-    uniform = torch.rand(values.shape, device=values.device, generator=generator)
-    accepted = uniform.log() < causal.log_prob(values) - draft.log_prob(values)
+    chance = uniform(values.shape, device=values.device, generator=generator)
+    accepted = chance.log() < causal.log_prob(values) - draft.log_prob(values)
     accepted[:, 0] = True  # both passes saw the same; they differ by rounding only
     streak = accepted.int().cumprod(dim=1).sum(dim=1)  # (rows,) drafts before the first refusal
     least = int(streak.min())

@@ -27,6 +27,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from anyorder.random_sets import uniform
+
 Weighting = Literal["path", "edge"]
 """What counts once: a query, or each of its edges."""
 
@@ -52,7 +54,7 @@ def marginal_toss(
     if not (edge and reweight):
         return Toss(i, one + (edge or reweight), one, None)
     # One uniform number both decides (it is below i - 1 of 2i + 1) and chooses.
-    sure = (uniform(n, generator) * (2 * i + 1)).long()
+    sure = (uniform(n.shape, device=n.device, generator=generator) * (2 * i + 1)).long()
     return Toss(i, one + 2, one, torch.where(sure < i - 1, sure, -1))
 
 
@@ -65,7 +67,9 @@ def conditional_toss(
         return Toss(linear(one, 0 * one, n, generator), one, one + edge, None)
     slope = 1 + edge
     i = linear(n, slope * one, n, generator)
-    raised = uniform(n, generator) * (n + slope * i) < n - i + 1 + slope
+    raised = (
+        uniform(n.shape, device=n.device, generator=generator) * (n + slope * i) < n - i + 1 + slope
+    )
     return Toss(i, one + raised, one + edge, None)
 
 
@@ -75,11 +79,6 @@ def linear(
     """Draws i of 1..n with P(i) proportional to intercept + slope i, by its inverse CDF."""
     # The mass of 1..i is b i + slope i^2 / 2; solved for i in the form that survives slope = 0.
     b = intercept + slope.double() / 2
-    mass = uniform(n, generator) * (b + slope * n / 2) * n
+    mass = uniform(n.shape, device=n.device, generator=generator) * (b + slope * n / 2) * n
     i = 2 * mass / (b + (b * b + 2 * slope * mass).sqrt())
     return torch.minimum(i.long() + 1, n)
-
-
-def uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A uniform number, float64, for each entry of a tensor."""
-    return torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)

@@ -15,8 +15,8 @@ from torch import Tensor
 from anyorder.errors import ConfigError
 from anyorder.masks import check_possible
 from anyorder.query_laws import MixtureQueries, Query, QueryLaw
-from anyorder.random_sets import categories, draws, redraw, source_device, subsets
-from anyorder.tosses import Weighting, uniform
+from anyorder.random_sets import categories, draws, redraw, source_device, subsets, uniform
+from anyorder.tosses import Weighting
 
 
 class WeightedLaw(NamedTuple):
@@ -181,7 +181,8 @@ def rejected(
                 f"{law.queries!r} draws larger sets than it declares: raise its `max_cardinality` "
                 "or `max_sizes`."
             )
-        return uniform(rows, generator) * bound[rows] < mass
+        chance = uniform(rows.shape, device=device, generator=generator)
+        return chance * bound[rows] < mass
 
     return Query(*redraw(draw, accept, batch, device=device))
 

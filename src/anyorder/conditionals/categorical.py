@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from anyorder.random_sets import uniform
 from anyorder.variables import Schema
 
 
@@ -32,9 +33,7 @@ class Categorical:
         """Draws a level for each edge. Shape ``(...)``."""
         # Doubles: a float32 uniform never falls below 2^-24, and rare levels would never be drawn.
         cdf = self.logits.double().softmax(dim=-1).cumsum(dim=-1)
-        u = torch.rand(
-            self.logits.shape[:-1], dtype=torch.float64, device=cdf.device, generator=generator
-        )
+        u = uniform(self.logits.shape[:-1], device=cdf.device, generator=generator)
         return (cdf < (u * cdf[..., -1]).unsqueeze(-1)).sum(dim=-1)
 
     def mode(self) -> Tensor:

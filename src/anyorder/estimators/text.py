@@ -19,7 +19,7 @@ from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import Draw, log_prob, sample
 from anyorder.query_laws import QueryLaw, any_queries
 from anyorder.training.fit import fit
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, default_device
 
 SHIPPED = Path(__file__).parent.parent / "models" / "pydoc"
 """Fitted by `python -m experiments.shipped_text_model`."""
@@ -91,7 +91,7 @@ class TextModel:
             )
             conditionals = CategoricalConditionals(schema, width=self.width)
         protocol = RemoveGreatest(lexicographic(self.length))
-        model = AnyOrderModel(schema, network, conditionals, protocol)
+        model = AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
         held_out = chunks(text.valid, self.length, VALID_ROWS)
         fit(
             model,
@@ -179,8 +179,8 @@ class TextModel:
 
     @classmethod
     def load(cls, folder: str | Path) -> "TextModel":
-        """Loads what `save` saved."""
-        saved = load_saved(folder)
+        """Loads what `save` saved, onto the GPU if there is one."""
+        saved = load_saved(folder, device=default_device())
         if saved.notes.get("domain") != "text":
             raise CheckpointError(f'"{folder}" does not hold a model of text.')
         network: Any = saved.model.network

@@ -37,7 +37,7 @@ from anyorder.protocols import (
     strided,
 )
 from anyorder.training.fit import fit
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, default_device
 
 STRIDES = 10
 """Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
@@ -132,7 +132,7 @@ def train(
     entry: Entry, scale: Scale, text: Text, *, folder: Path | None = None, progress: bool = False
 ) -> AnyOrderModel:
     """Trains one model, or goes on with its training in `folder`."""
-    model = build(entry, scale, text.alphabet)
+    model = build(entry, scale, text.alphabet).to(default_device())
     held_out = chunks(text.valid, scale.length, VALID_ROWS)
     fit(
         model,

@@ -1,6 +1,7 @@
 """How a model is trained: the settings of `fit`, and what they say at a step."""
 
 import math
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -121,6 +122,13 @@ class TrainingSettings:
             raise ConfigError(
                 f"`draws` must divide `accumulate`; got {self.draws} and {self.accumulate}."
             )
+
+
+def default_device() -> torch.device:
+    """The GPU of this process, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
