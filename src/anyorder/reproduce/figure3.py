@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,23 +11,22 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from anyorder.data.text import chunks
 from anyorder.errors import check_choice, check_count
 from anyorder.evaluation import Estimate, marginal_bits
 from anyorder.losses import MacLoss
 from anyorder.masks import UniformCardinality
+from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic
 from anyorder.query_laws import MarginalQueries, Query, QueryLaw
 from anyorder.reproduce.jobs import run_jobs
 from anyorder.reproduce.record import Record, Row, check_record, print_json
-from anyorder.reproduce.table1 import read_text
 from anyorder.reproduce.text_models import (
     SCALES,
     TABLE1,
     Entry,
-    Scale,
+    TextJob,
     mac_protocol,
-    train,
+    read_text,
     with_minutes,
 )
 
@@ -79,21 +77,15 @@ LAWS: Mapping[str, Entry] = {
 }
 
 
-@dataclass(frozen=True)
-class LawJob:
-    """Trains and evaluates one law of the figure; can be sent to another process."""
+def figure3_entry(name: str) -> Entry:
+    """A law of the figure."""
+    return LAWS[name]
 
-    scale: Scale
-    data: Path | None
-    seed: int
 
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Trains, or goes on training, then evaluates."""
-        text = read_text(self.data)
-        model = train(LAWS[name], self.scale, text, folder=folder)
-        x = chunks(text.test, self.scale.length, self.scale.rows)
-        generator = torch.Generator().manual_seed(self.seed)
-        return {"marginal": marginal_bits(model, x, seed=self.seed, generator=generator)}
+def measure(model: AnyOrderModel, x: Tensor, seed: int) -> dict[str, Estimate]:
+    """Full marginal likelihoods."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"marginal": marginal_bits(model, x, seed=seed, generator=generator)}
 
 
 def figure3(
@@ -124,7 +116,8 @@ def figure3(
     check_record(record)
     size, source = with_minutes(SCALES[scale], minutes), read_text(data).name
     folder = out / scale
-    results = run_jobs(LawJob(size, data, seed), LAWS, folder, at_once=at_once)
+    job = TextJob(figure3_entry, measure, size, data, seed)
+    results = run_jobs(job, LAWS, folder, at_once=at_once)
     curves = {name: read_curve(folder / name) for name in LAWS}
     write_curves(folder / "figure3.csv", curves)
     rows = [

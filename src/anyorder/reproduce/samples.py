@@ -13,7 +13,7 @@ from anyorder.data.text import HOLE, chunks, decode
 from anyorder.errors import check_count
 from anyorder.estimators.text import TextModel
 from anyorder.reproduce.record import print_json
-from anyorder.reproduce.table1 import read_text
+from anyorder.reproduce.text_models import read_text
 
 HOLE_SHARES = (0.35, 0.35, 0.7)
 """How much of each snippet is missing: about what the paper's three show."""

@@ -1,17 +1,24 @@
 """Table 1 of the paper: text, in bits for each character; and what one pass makes of it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.data.text import Text, chunks, embedded_text, load_text8
 from anyorder.errors import check_choice, check_count
 from anyorder.evaluation import Estimate
 from anyorder.reproduce.jobs import run_jobs
 from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
-from anyorder.reproduce.text_models import SCALES, TABLE1, Scale, evaluate, train, with_minutes
+from anyorder.reproduce.text_models import (
+    SCALES,
+    TABLE1,
+    Entry,
+    Scale,
+    TextJob,
+    evaluate,
+    read_text,
+    with_minutes,
+)
 
 PAPER = {"ardm": (1.48, 1.12), "mac": (1.40, 1.09), "path_rnd": (1.64, None)}
 """Joint and marginal bits that the paper prints (3000 epochs; OA-Transformer for random orders)."""
@@ -28,20 +35,9 @@ PAIRS = (
 METRICS = ("joint", "marginal", "conditional")
 
 
-@dataclass(frozen=True)
-class TextJob:
-    """Trains and evaluates one model of the table; can be sent to another process."""
-
-    scale: Scale
-    data: Path | None
-    seed: int
-
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Trains, or goes on training, then evaluates."""
-        text = read_text(self.data)
-        model = train(TABLE1[name], self.scale, text, folder=folder)
-        x = chunks(text.test, self.scale.length, self.scale.rows)
-        return evaluate(model, x, seed=self.seed)
+def table1_entry(name: str) -> Entry:
+    """A model of the table."""
+    return TABLE1[name]
 
 
 def table1(
@@ -76,7 +72,8 @@ def table1(
     for name in names:
         check_choice("models", name, TABLE1)
     size, source = with_minutes(SCALES[scale], minutes), read_text(data).name
-    results = run_jobs(TextJob(size, data, seed), names, out / scale, at_once=at_once)
+    job = TextJob(table1_entry, evaluate, size, data, seed)
+    results = run_jobs(job, names, out / scale, at_once=at_once)
     kept = Record(
         command=_command(scale, minutes, at_once, seed),
         settings={"data": source, "scale": scale, **_settings(size)},
@@ -89,11 +86,6 @@ def table1(
         print_json(kept.to_json())
     else:
         Console().print(_shown(source, scale, results))
-
-
-def read_text(data: Path | None) -> Text:
-    """Text8 from a path, or the embedded text."""
-    return embedded_text() if data is None else load_text8(data)
 
 
 def _command(scale: str, minutes: float | None, at_once: int, seed: int) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import Crops, Text, chunks, text_schema
+from anyorder.data.text import Crops, Text, chunks, embedded_text, load_text8, text_schema
 from anyorder.estimators.text import text_queries
 from anyorder.evaluation import (
     Estimate,
@@ -154,7 +154,7 @@ def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
     return -float(logs.mean()) / (math.log(2) * model.num_variables)
 
 
-def evaluate(model: AnyOrderModel, x: Tensor, *, seed: int = 0) -> dict[str, Estimate]:
+def evaluate(model: AnyOrderModel, x: Tensor, seed: int = 0) -> dict[str, Estimate]:
     """Full likelihoods: joint, marginal and conditional bits, of whole paths."""
     generator = torch.Generator().manual_seed(seed)
     found = {}
@@ -168,6 +168,36 @@ def evaluate(model: AnyOrderModel, x: Tensor, *, seed: int = 0) -> dict[str, Est
         "marginal": marginal_bits(model, x, seed=seed, generator=generator),
         "conditional": conditional_bits(model, x, seed=seed, generator=generator),
     }
+
+
+def read_text(data: Path | None) -> Text:
+    """Text8 from a path, or the embedded text."""
+    return embedded_text() if data is None else load_text8(data)
+
+
+@dataclass(frozen=True)
+class TextJob:
+    """Trains and measures one model of an experiment; can be sent to another process.
+
+    Args:
+        entry: From the name of a model to what it is; a function of a module.
+        measure: From a trained model, test rows and a seed to estimates; likewise.
+        scale: How large.
+        data: Where the text is; see `read_text`.
+        seed: Of the questions that are asked.
+    """
+
+    entry: Callable[[str], Entry]
+    measure: Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
+    scale: Scale
+    data: Path | None
+    seed: int
+
+    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
+        """Trains, or goes on training, then measures."""
+        text = read_text(self.data)
+        model = train(self.entry(name), self.scale, text, folder=folder)
+        return self.measure(model, chunks(text.test, self.scale.length, self.scale.rows), self.seed)
 
 
 def with_minutes(scale: Scale, minutes: float | None) -> Scale:
