@@ -35,17 +35,39 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
-DataFolder = Annotated[Path | None, Parameter(env_var="ANYORDER_DATA")]
+Json = Annotated[bool, Parameter(help="Print one JSON object, the last line of the output.")]
+Seed = Annotated[Whole, Parameter(help="The same seed gives the same output.")]
+Data = Annotated[
+    Path | None,
+    Parameter(
+        env_var="ANYORDER_DATA",
+        help="text8, or the folder that holds it; without it, the text that ships with Python.",
+    ),
+]
+Scale = Annotated[
+    Literal["tiny", "small", "paper"],
+    Parameter(help="tiny takes a minute, small some hours of a laptop, paper wants a GPU."),
+]
+Runs = Annotated[
+    Path, Parameter(help="Where the runs go; the same command goes on with what is there.")
+]
+Minutes = Annotated[
+    float | None, Parameter(help="Of training for each model, in place of the scale's.")
+]
+AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
+KeptIn = Annotated[
+    Path | None,
+    Parameter(help="A file to which the numbers are written with the command and the commit."),
+]
 
 app = App(
     name="anyorder",
     help="Train one model, then ask it anything of the form p(these variables | those variables).",
+    default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
 app.command(reproduce)
-
-Scale = Literal["tiny", "small", "paper"]
 
 
 @app.command
@@ -59,7 +81,7 @@ def fit(
     heads: Whole = 4,
     minutes: float | None = None,
     steps: Whole | None = None,
-    seed: Whole = 0,
+    seed: Seed = 0,
 ) -> None:
     """Fit a model of a text, and save it.
 
@@ -85,8 +107,6 @@ def fit(
         Of training; 10 if no steps are given.
     steps
         Of training.
-    seed
-        Of everything random in the training.
     """
     from anyorder.commands.text import fit_text
 
@@ -112,8 +132,8 @@ def infill(
     greedy: bool = False,
     temperature: float = 1.0,
     top_k: Whole | None = None,
-    seed: Whole = 0,
-    json: bool = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Fill the holes of a text, written "_".
 
@@ -133,10 +153,6 @@ def infill(
         Below 1 is more cautious.
     top_k
         Only the k most probable characters at each step.
-    seed
-        The same seed gives the same fills.
-    json
-        Print one JSON object.
     """
     from anyorder.commands.text import infill_text
 
@@ -154,7 +170,7 @@ def infill(
 
 @app.command
 def evaluate(
-    run: Path, file: str, *, rows: Whole = 256, seed: Whole = 0, json: bool = False
+    run: Path, file: str, *, rows: Whole = 256, seed: Seed = 0, json: Json = False
 ) -> None:
     """Print how well a model predicts the test part of a text, with standard errors.
 
@@ -168,10 +184,6 @@ def evaluate(
         A text file; or "pydoc".
     rows
         How many chunks.
-    seed
-        Of the questions that are asked.
-    json
-        Print one JSON object in place of the table.
     """
     from anyorder.commands.text import evaluate_text
 
@@ -182,14 +194,14 @@ def evaluate(
 def table1(
     *,
     scale: Scale = "tiny",
-    data: DataFolder = None,
-    out: Path = Path("runs/table1"),
+    data: Data = None,
+    out: Runs = Path("runs/table1"),
     models: list[str] | None = None,
-    minutes: float | None = None,
-    at_once: Whole = 1,
-    seed: Whole = 0,
-    json: bool = False,
-    record: Path | None = None,
+    minutes: Minutes = None,
+    at_once: AtOnce = 1,
+    seed: Seed = 0,
+    json: Json = False,
+    record: KeptIn = None,
 ) -> None:
     """Table 1: text, in bits for each character.
 
@@ -197,24 +209,8 @@ def table1(
 
     Parameters
     ----------
-    scale
-        tiny takes a minute; small trains each model for as long, on a laptop; paper wants a GPU.
-    data
-        text8, or the folder that holds it; without it, the text that ships with Python.
-    out
-        Where the runs go; the same command goes on with them.
     models
         Which models; all by default.
-    minutes
-        Of training for each model, in place of the scale's.
-    at_once
-        How many models are trained at a time, a thread each.
-    seed
-        Of the questions that are evaluated.
-    json
-        Print one JSON object in place of the table.
-    record
-        A file to which the numbers are written with the command and the commit.
     """
     from anyorder.reproduce.table1 import table1 as run
 
@@ -235,36 +231,19 @@ def table1(
 def figure3(
     *,
     scale: Scale = "tiny",
-    data: DataFolder = None,
-    out: Path = Path("runs/figure3"),
-    minutes: float | None = None,
-    at_once: Whole = 1,
-    seed: Whole = 0,
-    json: bool = False,
-    record: Path | None = None,
+    data: Data = None,
+    out: Runs = Path("runs/figure3"),
+    minutes: Minutes = None,
+    at_once: AtOnce = 1,
+    seed: Seed = 0,
+    json: Json = False,
+    record: KeptIn = None,
 ) -> None:
     """Figure 3: what each idea adds to the law that training masks are drawn from.
 
-    Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
+    Writes figure3.csv and figure3.png beside the runs.
 
-    Parameters
-    ----------
-    scale
-        tiny takes a minute; small trains each model for as long, on a laptop; paper wants a GPU.
-    data
-        text8, or the folder that holds it; without it, the text that ships with Python.
-    out
-        Where the runs go, with figure3.csv and figure3.png; the same command goes on with them.
-    minutes
-        Of training for each law, in place of the scale's.
-    at_once
-        How many are trained at a time, a thread each.
-    seed
-        Of the questions that are evaluated.
-    json
-        Print one JSON object in place of the table.
-    record
-        A file to which the numbers are written with the command and the commit.
+    Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
     """
     from anyorder.reproduce.figure3 import figure3 as run
 
@@ -282,7 +261,7 @@ def figure3(
 
 @reproduce.command
 def samples(
-    *, run: Path | None = None, data: DataFolder = None, seed: Whole = 0, json: bool = False
+    *, run: Path | None = None, data: Data = None, seed: Seed = 0, json: Json = False
 ) -> None:
     """The appendix: test text, the same with holes, and how a model fills them.
 
@@ -292,12 +271,6 @@ def samples(
     ----------
     run
         The folder of a model of text; the model that ships with the package by default.
-    data
-        text8, or the folder that holds it; without it, the text that ships with Python.
-    seed
-        Of the holes and the fills.
-    json
-        Print one JSON object.
     """
     from anyorder.reproduce.samples import samples as show
 
@@ -306,7 +279,7 @@ def samples(
 
 @reproduce.command
 def table7(
-    *, samples: Whole = 1_000_000, seed: Whole = 0, json: bool = False, record: Path | None = None
+    *, samples: Whole = 1_000_000, seed: Seed = 0, json: Json = False, record: KeptIn = None
 ) -> None:
     """Table 7: the laws over masks that queries and protocols induce, exactly and by simulation.
 
@@ -316,12 +289,6 @@ def table7(
     ----------
     samples
         How many masks the simulation draws from each law.
-    seed
-        Of the simulation.
-    json
-        Print one JSON object in place of the table.
-    record
-        A file to which the numbers are written with the command and the commit.
     """
     from anyorder.reproduce.table7 import table7 as run
 
