@@ -184,33 +184,24 @@ def _plain_steps(
     model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
 ) -> Iterator[Step]:
     """Each step is a pass of its own, over all that is known by then."""
-    observed = given.repeat_interleave(n, dim=0)
+    evidence, ranks = (tensor.repeat_interleave(n, dim=0) for tensor in (given, rank))
+    told = torch.zeros_like(evidence)
     for rows, targets in _paths(query, rank):
         draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
-        if isinstance(model.network, MaskedNetwork):
-            conditional = model.predict(filled[draws], observed[draws], wanted[:, None])
-        else:
-            conditional = _along_path(model, filled[draws], observed, given, draws, wanted, rank, n)
-        yield draws, wanted, Categorical(conditional.logits[:, 0])
-        observed[draws, wanted] = True
+        known = (filled[draws], told[draws], evidence[draws], ranks[draws])
+        yield draws, wanted, _next(model, *known, wanted)
+        told[draws, wanted] = True
 
 
-def _along_path(
-    model: AnyOrderModel,
-    filled: Tensor,
-    observed: Tensor,
-    given: Tensor,
-    draws: Tensor,
-    wanted: Tensor,
-    rank: Tensor,
-    n: int,
+def _next(
+    model: AnyOrderModel, x: Tensor, told: Tensor, given: Tensor, rank: Tensor, wanted: Tensor
 ) -> Categorical:
-    """The next conditional of a path network by a fused pass over the path so far."""
-    evidence = given.repeat_interleave(n, dim=0)[draws]
-    asked = (observed[draws] & ~evidence).scatter(1, wanted[:, None], True)
-    path = model.network(filled, asked, evidence, rank.repeat_interleave(n, dim=0)[draws])
-    last = path.target == wanted[path.row]
-    return model.conditionals(path.features[last][:, None], wanted[:, None])
+    """The conditional of the next variable of each path, without a cache."""
+    network = model.network
+    if isinstance(network, MaskedNetwork):
+        return model.conditionals(network(x, given | told, wanted[:, None])[:, 0], wanted)
+    path = network(x, told.scatter(1, wanted[:, None], True), given, rank)
+    return model.conditionals(path.features[path.target == wanted[path.row]], wanted)
 
 
 def _cached_steps(

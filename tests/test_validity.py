@@ -1,0 +1,86 @@
+"""Untrained networks answer validly: every conditional sums to one, and caching changes nothing."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from anyorder import RemoveGreatest, RemoveRandom
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.enumeration import _all_questions
+from anyorder.model import AnyOrderModel
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.networks.transformer import Transformer
+from anyorder.queries import log_prob, sample
+from tests.networks.conftest import schema_of, wake
+
+NETWORKS = {
+    "masked": Transformer,
+    "two_streams": PathTransformer,
+    "one_stream": SingleStreamPathTransformer,
+}
+SHAPE = {"layers": 2, "width": 16, "heads": 2}
+PATHS = pytest.mark.parametrize("name", ["two_streams", "one_stream"])
+
+
+def model_of(name, sizes, protocol):
+    schema = schema_of(*sizes)
+    head = CategoricalConditionals(schema, width=16)
+    torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(1))
+    return AnyOrderModel(schema, wake(NETWORKS[name](schema, **SHAPE)), head, protocol).eval()
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 3, 3)], ids=["own_levels", "shared_levels"])
+@pytest.mark.parametrize("protocol", [RemoveGreatest([2, 0, 1]), RemoveRandom()], ids=repr)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_conditional_sums_to_one(name, protocol, sizes):
+    model = model_of(name, sizes, protocol)
+    worlds = torch.tensor(list(product(*(range(size) for size in sizes))))
+    for given, query in zip(*_all_questions(3), strict=True):
+        # All values of the query beside one value of the evidence; the rest is not read.
+        fixed = torch.where(query, worlds, torch.ones_like(worlds))
+        values = fixed.unique(dim=0)
+        total = log_prob(
+            model, values, query=query, given=given, generator=torch.Generator().manual_seed(0)
+        )
+        if isinstance(protocol, RemoveGreatest):  # random paths differ from row to row
+            assert float(total.exp().sum()) == pytest.approx(1, abs=1e-5)
+        assert (total <= 1e-6).all()
+
+
+@PATHS
+@pytest.mark.parametrize("n", [1, 3])
+def test_cached_draws_are_those_without_the_cache(name, n):
+    model = model_of(name, [4] * 7, RemoveGreatest([3, 0, 6, 2, 5, 1, 4]))
+    draw = torch.rand(5, 7, generator=torch.Generator().manual_seed(3))
+    query, given = draw < 0.6, draw > 0.7  # rows of different lengths
+    query[2] = False
+    x = torch.randint(4, (5, 7), generator=torch.Generator().manual_seed(4))
+    options = {"query": query, "given": given, "n": n}
+    cached, plain = (
+        sample(model, x, cache=cache, generator=torch.Generator().manual_seed(5), **options)
+        for cache in (True, False)
+    )
+    assert torch.equal(cached, plain)
+    assert torch.equal(cached[:, 0][given], x[given])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_values_outside_the_question_are_not_read(name):
+    model = model_of(name, [4] * 6, RemoveGreatest(range(6)))
+    x = torch.randint(4, (3, 6), generator=torch.Generator().manual_seed(6))
+    query = torch.tensor([True, False, True, False, False, False])
+    given = torch.tensor([False, False, False, True, False, True])
+    other = torch.where(query | given, x, (x + 1) % 4)
+    first, second = (log_prob(model, values, query=query, given=given) for values in (x, other))
+    torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_memory_is_bounded_by_max_batch(name):
+    """A walk in small batches gives what it gives in one."""
+    model = model_of(name, [3] * 5, RemoveGreatest(range(5)))
+    x = torch.randint(3, (11, 5), generator=torch.Generator().manual_seed(7))
+    whole, parts = (log_prob(model, x, max_batch=size) for size in (1000, 2))
+    torch.testing.assert_close(whole, parts)
