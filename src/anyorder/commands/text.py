@@ -9,7 +9,7 @@ from anyorder.data.text import HOLE, Text, decode, embedded_text, encode, load_t
 from anyorder.errors import ConfigError
 from anyorder.estimators.text import TextModel
 from anyorder.reproduce.record import print_json
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, is_first_process
 
 EMBEDDED = "pydoc"
 """What to say in place of a file for the text that ships with Python."""
@@ -33,10 +33,11 @@ def fit_text(
     model = TextModel(length=length, layers=layers, width=width, heads=heads, settings=settings)
     text = read_text(file)
     model.fit(text, folder=out / "training", progress=True)
-    model.save(out)
-    Console(stderr=True).print(
-        f'Fitted "{text.name}". Try:  anyorder infill {out} "th{HOLE} st{HOLE}tement"'
-    )
+    if is_first_process():
+        model.save(out)
+        Console(stderr=True).print(
+            f'Fitted "{text.name}". Try:  anyorder infill {out} "th{HOLE} st{HOLE}tement"'
+        )
 
 
 def infill_text(

@@ -4,6 +4,7 @@ What is done is read from its folder, so a command that was stopped goes on wher
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -14,6 +15,7 @@ import torch
 from rich.console import Console
 
 from anyorder.evaluation import Estimate
+from anyorder.training.settings import is_first_process
 
 Job = Callable[[str, Path], dict[str, Estimate]]
 """Trains and evaluates the model of a name in a folder."""
@@ -47,6 +49,8 @@ def run_jobs(
             for future in as_completed(futures):
                 future.result()
                 console.print(f"{futures[future]}: done")
+    if not is_first_process():  # of torchrun: it has helped to train, and the first one tells
+        sys.exit()
     return {name: read_estimates(folder / name / EVALUATION) for name in wanted}
 
 
@@ -56,7 +60,9 @@ def _one_thread() -> None:
 
 def _run(job: Job, name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_estimates(folder / EVALUATION, job(name, folder))
+    estimates = job(name, folder)
+    if is_first_process():
+        write_estimates(folder / EVALUATION, estimates)
 
 
 def write_estimates(path: Path, estimates: dict[str, Estimate]) -> None:

@@ -131,6 +131,11 @@ def default_device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
+def is_first_process() -> bool:
+    """Whether this is the process that writes: the only one, or the first of torchrun's."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
     """How much of the budget is spent, 1 at its end; of two budgets, that which ends first."""
     by_steps = step / settings.steps if settings.steps else 0.0
