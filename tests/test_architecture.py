@@ -25,6 +25,7 @@ LAYERS = [
     ["networks.path_attention", "networks.path_state"],
     ["networks.path_streams", "networks.transformer"],
     ["networks.path_transformer", "networks.single_stream"],
+    ["conditionals.contracts"],
     ["conditionals.categorical"],
     ["model"],
     ["queries"],

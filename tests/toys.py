@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from anyorder import Schema, Variable
 from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.contracts import Conditionals
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathFeatures, PathNetwork
 from tests import oracle
@@ -130,7 +131,7 @@ class ToyPath(PathNetwork[ToyState]):
         return PathFeatures(torch.cat(features), *columns)
 
 
-class ReadOff(nn.Module):
+class ReadOff(Conditionals):
     """Conditionals for networks whose features are log probabilities."""
 
     def forward(self, features: Tensor, variables: Tensor) -> Categorical:

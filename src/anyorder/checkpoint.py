@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.conditionals.contracts import Conditionals
 from anyorder.configuration import build, describe
 from anyorder.errors import CheckpointError
 from anyorder.masks import MaskDistribution
@@ -102,12 +102,9 @@ def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
     with torch.random.fork_rng(devices=[]):
         try:
             schema = Schema.from_json(json.dumps(document["schema"]))
-            network: Any = build(document["network"], MaskedNetwork, PathNetwork, schema=schema)
-            conditionals = build(document["conditionals"], CategoricalConditionals, schema=schema)
-            protocol = build(
-                document["protocol"],
-                DecompositionProtocol,  # type: ignore[type-abstract]
-            )
+            network = build(document["network"], MaskedNetwork, PathNetwork, schema=schema)
+            conditionals = build(document["conditionals"], Conditionals, schema=schema)
+            protocol = build(document["protocol"], DecompositionProtocol)
         except KeyError as error:
             raise CheckpointError(f"model.json does not describe the model's {error}.") from None
     return AnyOrderModel(schema, network, conditionals, protocol)

@@ -6,14 +6,13 @@ building it again is one call. Nothing is ever unpickled or evaluated.
 """
 
 import inspect
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
 from anyorder.errors import CheckpointError, nearest
 from anyorder.variables import Schema
 
-Noun = TypeVar("Noun")
 PLAIN = (str, int, float, bool, type(None))
 
 
@@ -27,7 +26,7 @@ def describe(noun: object) -> dict[str, Any]:
     return {"type": type(noun).__name__, **arguments}
 
 
-def build(description: dict[str, Any], *kinds: type[Noun], schema: Schema | None = None) -> Noun:
+def build(description: dict[str, Any], *kinds: type[Any], schema: Schema | None = None) -> Any:
     """Builds the noun of a description: a subclass of one of `kinds`.
 
     Args:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.contracts import Conditionals
 from anyorder.errors import ConfigError
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.protocols import DecompositionProtocol
@@ -42,7 +43,7 @@ class AnyOrderModel(nn.Module):
         self,
         schema: Schema,
         network: MaskedNetwork | PathNetwork[Any],
-        conditionals: nn.Module,
+        conditionals: Conditionals,
         protocol: DecompositionProtocol,
     ) -> None:
         super().__init__()

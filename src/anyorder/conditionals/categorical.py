@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from anyorder.conditionals.contracts import Conditionals
 from anyorder.random_sets import uniform
 from anyorder.variables import Schema
 
@@ -53,7 +54,7 @@ class Categorical:
         return Categorical(logits / temperature)
 
 
-class CategoricalConditionals(nn.Module):
+class CategoricalConditionals(Conditionals):
     """Projects the features of an edge to the levels of its variable.
 
     Variables that all have the same levels (the characters of a text) share one projection;
@@ -77,12 +78,7 @@ class CategoricalConditionals(nn.Module):
         self.register_buffer("beyond", beyond, persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> Categorical:
-        """The conditionals of edges.
-
-        Args:
-            features: Shape ``(..., width)``.
-            variables: The variable of each edge. Shape ``(...)``.
-        """
+        """The conditionals of edges; see `Conditionals.forward`."""
         if self.shared:
             return Categorical(nn.functional.linear(features, self.weight[0], self.bias[0]))
         logits = (self.weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[
