@@ -16,6 +16,7 @@ torch allocates, from its profiler.
 """
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 from cyclopts import App
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
 from anyorder.cli import run
+from anyorder.enumeration import all_sets, edge_law, node_law
 from anyorder.errors import check_count
 from anyorder.reproduce.record import Record, Row, check_record, print_json
 from benchmarks.measuring import peak_bytes, seconds, standard_error
@@ -136,6 +138,48 @@ def main(*, rounds: int = 5, seed: int = 0, json: bool = False, record: Path | N
         print_json(results)
     else:
         _show(results)
+
+
+@app.command
+def bias(*, batches: int = 400, seed: int = 0, json: bool = False) -> None:
+    """How far the mean cardinality of resampled masks is from that of D^CR, by the pool.
+
+    N = 8, batches of 512. The paper's pool is 100 times the batch.
+
+    Args:
+        batches: How many batches are drawn.
+        seed: Of the draws.
+        json: Print one JSON object in place of the table.
+    """
+    check_count("batches", batches, low=2)
+    n, batch, generator = 8, 512, torch.Generator().manual_seed(seed)
+    law, protocol = UniformCardinality(n), RemoveGreatest(lexicographic(n))
+    expected = float(
+        node_law(edge_law(law, protocol, reweight=True)) @ all_sets(n).sum(dim=1).double()
+    )
+
+    def relative(method: Literal["exact", "sir"], pool: int) -> dict[str, float]:
+        options = {"reweight": True, "method": method, "pool": pool, "generator": generator}
+        means = torch.stack(
+            [
+                training_masks(law, protocol, batch, **options).observed.sum(dim=1).double().mean()  # type: ignore[arg-type]
+                for _ in range(batches)
+            ]
+        )
+        off = means / expected - 1
+        return {"bias": float(off.mean()), "se": standard_error(off)}
+
+    found = {"exact": relative("exact", 1)}
+    found |= {f"sir_{pool}": relative("sir", pool) for pool in (4, 20, 100)}
+    if json:
+        print_json(found)
+        return
+    table = Table(title="Mean cardinality of the masks, relative to the exact law")
+    table.add_column("sampler")
+    table.add_column("off by", justify="right")
+    for name, result in found.items():
+        table.add_row(name, f"{result['bias']:+.2%} ± {result['se']:.2%}")
+    Console().print(table)
 
 
 if __name__ == "__main__":
