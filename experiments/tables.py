@@ -70,7 +70,62 @@ def table7() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"mask_sampling": mask_sampling, "table7": table7}
+def table1() -> str:
+    """Table 1: text, in bits."""
+    record = _record("table1.small")
+    titles = {
+        "ardm": "ARDM: masked, uniform law",
+        "mac": "MAC: masked, D^CR",
+        "mac_strided": "MAC, strided order",
+        "path": "path, marginal questions",
+        "path_mix": "path, any questions (`TextModel`)",
+        "path_rnd": "path, random orders",
+        "left_to_right": "left to right: the joint only",
+    }
+    found = {(row["model"], row["metric"]): row for row in record["rows"]}
+    settings = record["settings"]
+    lines = ["| model | joint | marginal | conditional |", "|---|---|---|---|"]
+    for name, title in titles.items():
+        cells = [found[name, f"{metric}_bits"] for metric in ("joint", "marginal", "conditional")]
+        lines.append(f"| {title} | " + " | ".join(_with_error(cell) for cell in cells) + " |")
+    lines += ["", "| paired difference | joint | marginal | conditional |", "|---|---|---|---|"]
+    pairs = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
+    for a, b in dict.fromkeys((p["a"], p["b"]) for p in record["paired"]):
+        cells = [pairs[a, b, f"{m}_bits"] for m in ("joint", "marginal", "conditional")]
+        values = " | ".join(f"{c['difference']:+.3f} ± {c['se']:.3f}" for c in cells)
+        lines.append(f"| `{a}` - `{b}` | {values} |")
+    words = (
+        f"Bits: joint and marginal for each of {settings['length']} characters, conditional for "
+        f"each character asked with a random half given; {settings['rows']} test chunks of "
+        f"{settings['data']}; {settings['layers']} layers of width {settings['width']}, "
+        f"{settings['minutes']:g} minutes of one core each. {_source(record)}"
+    )
+    return "\n".join([*lines, "", words])
+
+
+def queries() -> str:
+    """What one pass buys."""
+    record = _record("queries.paper")
+    titles = {
+        "log_prob_vs_loop": "full likelihoods: one pass / N passes of the same network",
+        "log_prob_vs_batched": "the same / the batched walk of a masked network",
+        "batched_vs_loop_1row": "one row: the batched walk / a loop",
+        "sample_cached_batch1": "drawing a row: with the cache / without",
+        "sample_cached_batch32": "drawing 32 rows: with the cache / without",
+        "train_step_over_floor": "time of a training step / of a bare `nn.TransformerEncoder`",
+    }
+    lines = ["| | times faster (the last: over) |", "|---|---|"]
+    for row in record["rows"]:
+        lines.append(f"| {titles[row['metric']]} | {row['value']:.2f} ± {row['se']:.2f} |")
+    return "\n".join([*lines, "", _source(record)])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "mask_sampling": mask_sampling,
+    "queries": queries,
+    "table1": table1,
+    "table7": table7,
+}
 
 
 def filled(text: str) -> str:
@@ -89,6 +144,10 @@ def main() -> None:
 
 def _record(name: str) -> dict[str, Any]:
     return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
+
+
+def _with_error(row: dict[str, Any]) -> str:
+    return f"{row['value']:.3f} ± {row['se']:.3f}"
 
 
 def _source(record: dict[str, Any]) -> str:
