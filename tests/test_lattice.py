@@ -108,6 +108,17 @@ def test_rows_with_gaps_count_by_the_mass_of_their_edges(name, reweight):
     assert row_masses(case.law(n), rows).tolist() == [1, 1, 1]
 
 
+def test_rows_with_gaps_under_path_count_by_their_mean_cardinality():
+    rows = torch.tensor([[True, True, True, False], [True, False, False, False]])
+    masses = row_masses(UniformCardinality(4), rows, reweight=True)
+    # A query of c variables has the mean 1 + (c - 1)/2, and c is uniform on 1..a: (a + 3)/4.
+    assert masses.tolist() == pytest.approx([6 / 7, 4 / 7])
+    listed = QueryList(4, [([0], [1, 3], 3), ([], [0, 1, 2], 1)])
+    both = torch.tensor([[True, True, True, False]])
+    # edges left: 1 of the first query, 3 of the second; 2 and 3 without gaps
+    assert row_masses(listed, both, weighting="edge").tolist() == pytest.approx([6 / 9])
+
+
 @REWEIGHTS
 @WEIGHTINGS
 def test_cardinalities_of_long_rows(weighting, reweight, generator):
@@ -253,7 +264,7 @@ def test_bad_input_is_refused_in_a_sentence():
         training_masks(FixedCardinality(4, 0), mac, 2)
     with pytest.raises(ConfigError, match=r"at most 16777216 to be resampled; got 100000000\."):
         training_masks(uniform, mac, 10**6, method="sir")
-    with pytest.raises(ConfigError, match='has no closed form under "edge"'):
-        row_masses(FirstK(4, 2), torch.ones(1, 4).bool(), weighting="edge")
+    with pytest.raises(ConfigError, match=r"masses of .* are not known, so rows cannot have gaps"):
+        row_masses(Rectangle(2, 2), torch.ones(1, 4).bool(), weighting="edge")
     with pytest.raises(ConfigError, match="must be a QueryLaw or a MaskDistribution; got int"):
         training_masks(4, mac, 2)  # type: ignore[arg-type]

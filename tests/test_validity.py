@@ -5,7 +5,15 @@ from itertools import product
 import pytest
 import torch
 
-from anyorder import RemoveGreatest, RemoveRandom
+from anyorder import (
+    ArdmLoss,
+    MacLoss,
+    PathLoss,
+    RemoveGreatest,
+    RemoveRandom,
+    UniformCardinality,
+    any_queries,
+)
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.enumeration import _all_questions
 from anyorder.model import AnyOrderModel
@@ -84,3 +92,41 @@ def test_memory_is_bounded_by_max_batch(name):
     x = torch.randint(3, (11, 5), generator=torch.Generator().manual_seed(7))
     whole, parts = (log_prob(model, x, max_batch=size) for size in (1000, 2))
     torch.testing.assert_close(whole, parts)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_not_in_the_question_may_hold_anything(name):
+    """A missing value carries whatever it carries: here a code that no level has."""
+    model = model_of(name, [4] * 6, RemoveGreatest(range(6)))
+    x = torch.randint(4, (3, 6), generator=torch.Generator().manual_seed(6))
+    query = torch.tensor([[True, False, True, False, False, False], [True] * 6, [False] * 6])
+    given = torch.tensor([[False, False, False, True, False, True], [False] * 6, [True] * 6])
+    other = torch.where(query | given, x, -1)
+    first, second = (log_prob(model, values, query=query, given=given) for values in (x, other))
+    torch.testing.assert_close(first, second)
+    unknown = torch.where(given, x, -1)
+    drawn = sample(model, unknown, query=query, given=given, generator=torch.Generator())
+    assert (drawn[:, 0][query] >= 0).all()
+
+
+@pytest.mark.parametrize("objective", [ArdmLoss(), MacLoss(UniformCardinality(6))], ids=type)
+def test_masked_losses_read_no_missing_value(objective, generator):
+    _assert_reads_no_missing("masked", objective, generator)
+
+
+@pytest.mark.parametrize("one_size", [False, True])
+@PATHS
+def test_path_losses_read_no_missing_value(name, one_size, generator):
+    objective = PathLoss(any_queries(6), one_size=one_size)
+    _assert_reads_no_missing(name, objective, generator)
+
+
+def _assert_reads_no_missing(name, objective, generator):
+    model = model_of(name, [4] * 6, RemoveGreatest(range(6)))
+    x = torch.randint(4, (20, 6), generator=generator)
+    available = torch.rand(20, 6, generator=generator) < 0.6
+    available[:, 0] = True
+    drawn = objective.draw(model, 20, available=available, generator=generator)
+    losses = [objective.loss(model, v, drawn) for v in (x, torch.where(available, x, -1))]
+    assert losses[0].isfinite().all()
+    torch.testing.assert_close(*losses)

@@ -79,6 +79,7 @@ def fit(
     layers: Whole = 4,
     width: Whole = 128,
     heads: Whole = 4,
+    hole: str = "_",
     minutes: float | None = None,
     steps: Whole | None = None,
     seed: Seed = 0,
@@ -103,6 +104,8 @@ def fit(
         Of the network.
     heads
         Of its attention; divides the width.
+    hole
+        The character that will stand for an unknown one; not one of the text's own.
     minutes
         Of training; 10 if no steps are given.
     steps
@@ -117,6 +120,7 @@ def fit(
         layers=layers,
         width=width,
         heads=heads,
+        hole=hole,
         minutes=minutes,
         steps=steps,
         seed=seed,

@@ -72,7 +72,8 @@ def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
     """Sets S ~ `UniformCardinality`, with sizes spread evenly over the rows.
 
     Row r has the size at the (r + u) / rows quantile, u uniform: an unbiased sample of sizes with
-    less noise than independent ones.
+    less noise than independent ones. (Standard errors treat them as independent: they are too large
+    rather than too small.)
     """
     generator = torch.Generator().manual_seed(seed)
     quantiles = (

@@ -46,9 +46,10 @@ from anyorder.tosses import Weighting, conditional_toss, linear, marginal_toss
 from anyorder.weighted_queries import (
     WeightedLaw,
     by_parts,
+    has_masses,
     is_mixture,
+    masses,
     rejected,
-    size_masses,
     weighted_queries,
 )
 
@@ -136,13 +137,14 @@ def row_masses(
 ) -> Tensor:
     """How much rows with gaps count, relative to a row with all its variables.
 
-    `training_masks` draws one edge a row. Under `path` that is right: every row asks one query.
-    Under `edge` every edge counts once, and a row with fewer variables has fewer of them: its loss
-    is to be weighted by the mass of its edges. Without reweighting that is the share of its
-    variables that are available.
+    `training_masks` draws one edge a row. The loss of a row is to be weighted by the mass of its
+    edges: under `path` every row asks one query, which counts once, or by the mean of 1 + |e| on
+    its path if reweighted; under `edge` every edge counts once, and a row with fewer variables has
+    fewer of them (without reweighting, as many as the share of its variables that are available).
 
     Args:
-        law: As in `training_masks`; its sets must be alike where their sizes are.
+        law: As in `training_masks`; its masses must be known: sets of one size alike, a list, or a
+            mixture of such laws.
         available: Booleans ``(batch, vars)``.
         weighting: As in `training_masks`.
         reweight: As in `training_masks`.
@@ -152,20 +154,28 @@ def row_masses(
     """
     queries = as_query_law(law)
     check_choice("weighting", weighting, get_args(Weighting))
-    available = check_available(available, queries.num_variables, len(available))
+    have = check_available(available, queries.num_variables, len(available))
+    if weighting == "path" and not check_flag("reweight", reweight):
+        return torch.ones(len(have), dtype=torch.float64, device=have.device)
+    rows = torch.cat([torch.ones_like(have[:1]), have])
+    mass = _total_masses(WeightedLaw(queries, weighting, reweight), rows)
+    if weighting == "path":  # given that something is asked
+        mass = mass / _total_masses(WeightedLaw(queries, weighting, False), rows)
+    return (mass[1:] / mass[0]).to(have.device)
+
+
+def _total_masses(law: WeightedLaw, available: Tensor) -> Tensor:
+    """The mass of all edges of each row: float64 ``(batch,)``."""
+    queries = law.queries
     parts = queries.laws if isinstance(queries, MixtureQueries) else (queries,)
-    if weighting == "path":
-        return torch.ones(len(available), dtype=torch.float64, device=available.device)
-    if any(part.size_law is None for part in parts):
-        raise ConfigError(f'{queries!r} has no closed form under "edge"; use weighting="path".')
+    if not all(has_masses(part) for part in parts):
+        raise ConfigError(f"The masses of {queries!r} are not known, so rows cannot have gaps.")
     weights = queries.weights if isinstance(queries, MixtureQueries) else torch.ones(1)
-    everything = torch.ones_like(available[:1])
-    with_all = torch.cat([everything, available])
-    total = torch.zeros(len(with_all), dtype=torch.float64)
+    total = torch.zeros(len(available), dtype=torch.float64)
     for part, weight in zip(parts, weights.tolist(), strict=True):
-        weighted = WeightedLaw(part, weighting, check_flag("reweight", reweight))
-        total += weight * size_masses(weighted, len(with_all), with_all).sum(dim=1)
-    return (total[1:] / total[0]).to(available.device)
+        weighted = law._replace(queries=part)
+        total += weight * masses(weighted, len(available), available).sum(dim=1)
+    return total
 
 
 def check_same_variables(law: QueryLaw, protocol: object) -> None:

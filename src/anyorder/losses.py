@@ -12,7 +12,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, check_choice, check_flag, check_fraction
+from anyorder.errors import (
+    ConfigError,
+    check_available,
+    check_choice,
+    check_flag,
+    check_fraction,
+)
 from anyorder.exact_weights import edge_weights
 from anyorder.lattice import row_masses, training_masks
 from anyorder.masks import MaskDistribution
@@ -66,8 +72,9 @@ class MaskedObjective(Objective):
         observed, weights = drawn
         variables = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
         features = model.network(x, observed)
-        logs = model.conditionals(features, variables).log_prob(x)  # (batch, vars)
-        return -(weights.to(logs.dtype) * logs.masked_fill(weights == 0, 0)).sum(dim=1)
+        unused = weights == 0  # observed, unavailable, or without weight: not read
+        logs = model.conditionals(features, variables).log_prob(x.masked_fill(unused, 0))
+        return -(weights.to(logs.dtype) * logs.masked_fill(unused, 0)).sum(dim=1)
 
 
 class ArdmLoss(MaskedObjective):
@@ -231,7 +238,7 @@ def _row_masses(
     law: QueryLaw, available: Tensor | None, like: Tensor, weighting: Weighting, reweight: bool
 ) -> Tensor:
     """How much each row counts: 1 where nothing is missing."""
-    if available is None or weighting == "path":
+    if available is None:
         return torch.ones(len(like), dtype=torch.float64, device=like.device)
     return row_masses(law, available, weighting=weighting, reweight=reweight)
 
@@ -240,6 +247,6 @@ def _available(
     model: AnyOrderModel, batch: int, available: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
     if available is not None:
-        return available
+        return check_available(available, model.num_variables, batch)
     device = source_device(generator)
     return torch.ones(batch, model.num_variables, dtype=torch.bool, device=device)

@@ -48,7 +48,7 @@ def log_prob(
         query: What is asked; all that is not given by default.
         given: What is known; nothing by default.
         method: "walk" goes from the given set to the union of both, and sums to one over the
-            query. "ratio" is log p(query, given) - log p(given) by two walks from the empty set: it
+            query for one path. "ratio" is log p(query, given) - log p(given) by two walks from the empty set: it
             need not sum to one and can exceed 1 (Limitations of the paper).
         orders: With `RemoveRandom`: how many random paths are walked.
         combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
@@ -150,7 +150,7 @@ def sample(
         raise QueryError(f'`temperature` must be above 0; got {temperature!r}. Use how="greedy".')
     if top_k is not None:
         check_count("top_k", top_k)
-    x, query, given = checked_question(model, x, query, given)
+    x, query, given = checked_question(model, x, query, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled = x.repeat_interleave(n, dim=0)
     steps = _cached_steps if cache and model.is_one_pass else _plain_steps
@@ -275,9 +275,18 @@ def _only(model: AnyOrderModel, x: Tensor, *variables: int) -> Tensor:
 
 
 def checked_question(
-    model: AnyOrderModel, x: Tensor, query: Tensor | None, given: Tensor | None
+    model: AnyOrderModel,
+    x: Tensor,
+    query: Tensor | None,
+    given: Tensor | None,
+    *,
+    reads_query: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and sets as the model takes them, or an error that says what is wrong with them."""
+    """Values and sets as the model takes them, or an error that says what is wrong with them.
+
+    Values are checked where they are read: the given ones, and those that are asked if their
+    likelihood is wanted.
+    """
     n = model.num_variables
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != n or len(x) == 0:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -293,7 +302,7 @@ def checked_question(
         wide = members.expand(len(x), -1) if getattr(members, "ndim", 0) == 1 else members
         sets.append(check_sets(name, wide, n, batch=len(x)).to(model.device))
     check_disjoint(*sets)
-    _check_levels(model, x, sets[0] | sets[1])
+    _check_levels(model, x, sets[0] | sets[1] if reads_query else sets[0])
     return x, sets[1], sets[0]
 
 

@@ -5,7 +5,8 @@ drafts y_k ~ q_k. A second, causal pass over the drafts gives what the model rea
 p_k. Drafts are accepted in order while r < p_k(y_k) / q_k(y_k), r uniform; the first one that is
 not is drawn again from (p_k - q_k)+, renormalised. What comes out has the law of drawing one
 variable after another. The first draft of a round is certain, because nothing was drafted before
-it, so a round of two passes yields at least two variables, and passes never exceed variables.
+it, so a round of two passes yields at least two variables, and passes never exceed variables. (Rows
+that ask different numbers of variables are drawn in groups, one after another.)
 
 All rows of a batch advance together, by the least that any of them accepts: which drafts of a row
 are kept then depends on other rows, but not on later drafts of its own, so its law is the same.
@@ -28,7 +29,7 @@ class Speculation(NamedTuple):
     """Draws, and what they cost."""
 
     x: Tensor  # (batch, vars), the query filled in
-    passes: int  # of the network; one variable after another takes as many as a row asks
+    passes: int  # of the network, over all groups of rows that ask equally many variables
 
 
 @torch.no_grad()
@@ -51,7 +52,7 @@ def speculative_sample(
     """
     if isinstance(model.network, MaskedNetwork):
         raise ConfigError("Speculation needs a path network; this model's network is masked.")
-    x, query, given = checked_question(model, x, query, given)
+    x, query, given = checked_question(model, x, query, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled, passes = x.clone(), 0
     num_asked = query.sum(dim=1)
@@ -107,7 +108,9 @@ def _accept(
         return values, least
     # Rows that refuse here draw anew from what the draft left out; the others keep their draft.
     p, q = causal.log_probs[:, least].exp(), draft.log_probs[:, least].exp()
-    remainder = Categorical((p - q).clamp(min=0).log())
+    left = (p - q).clamp(min=0)
+    left = torch.where(left.any(dim=1, keepdim=True), left, p)  # p and q agree to rounding
+    remainder = Categorical(left.log())
     anew = remainder.sample(generator=generator).to(values.dtype)
     values[:, least] = torch.where(streak == least, anew, values[:, least])
     return values, least + 1

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.data.text import HOLE, Text, decode, embedded_text, encode, load_text, load_text8
+from anyorder.data.text import Text, decode, embedded_text, encode, load_text, load_text8
 from anyorder.errors import ConfigError
 from anyorder.estimators.text import TextModel
 from anyorder.reproduce.record import print_json
@@ -23,6 +23,7 @@ def fit_text(
     layers: int,
     width: int,
     heads: int,
+    hole: str,
     minutes: float | None,
     steps: int | None,
     seed: int,
@@ -30,13 +31,15 @@ def fit_text(
     """Fits a text and saves the model; see `anyorder fit --help`."""
     budget = 10.0 if minutes is None and steps is None else minutes
     settings = TrainingSettings(batch=8, learning_rate=2e-3, minutes=budget, steps=steps, seed=seed)
-    model = TextModel(length=length, layers=layers, width=width, heads=heads, settings=settings)
+    model = TextModel(
+        length=length, layers=layers, width=width, heads=heads, hole=hole, settings=settings
+    )
     text = read_text(file)
     model.fit(text, folder=out / "training", progress=True)
     if is_first_process():
         model.save(out)
         Console(stderr=True).print(
-            f'Fitted "{text.name}". Try:  anyorder infill {out} "th{HOLE} st{HOLE}tement"'
+            f'Fitted "{text.name}". Try:  anyorder infill {out} "th{hole} st{hole}tement"'
         )
 
 

@@ -51,7 +51,8 @@ class Categorical:
         if top_k is not None and top_k < logits.shape[-1]:
             least = logits.topk(top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < least, -math.inf)
-        return Categorical(logits / temperature)
+        # From the greatest down, so that a tiny temperature overflows to -inf and not to NaN.
+        return Categorical((logits - logits.amax(dim=-1, keepdim=True)) / temperature)
 
 
 class CategoricalConditionals(Conditionals):

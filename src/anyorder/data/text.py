@@ -4,6 +4,7 @@ Three sources: text8, any text file with the characters that it holds, and the t
 Python itself (the language reference behind ``help()``), so that everything runs with no download.
 """
 
+import hashlib
 import string
 import zipfile
 from dataclasses import dataclass
@@ -136,6 +137,11 @@ class Crops:
                 f"a chunk {length}."
             )
         self.codes, self.length = codes, length
+
+    def describe(self) -> dict[str, str | int]:
+        """Which text this is: its length and a hash of its codes."""
+        digest = hashlib.sha256(self.codes.to(torch.int16).numpy().tobytes()).hexdigest()
+        return {"characters": len(self.codes), "length": self.length, "sha256": digest}
 
     def batch(
         self, step: int, size: int, *, generator: torch.Generator

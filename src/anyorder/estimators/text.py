@@ -42,6 +42,7 @@ class TextModel:
         width: Of the network.
         heads: Of its attention; divides `width`.
         queries: The questions that it is trained for: "any", or a law over `length` variables.
+        hole: The character that stands for an unknown one; not one of the text's own.
         settings: How it is trained; ten minutes by default.
 
     Example:
@@ -60,6 +61,7 @@ class TextModel:
         width: int = 128,
         heads: int = 4,
         queries: QueryLaw | MaskDistribution | str = "any",
+        hole: str = HOLE,
         settings: TrainingSettings | None = None,
     ) -> None:
         self.length = check_count("length", length)
@@ -67,6 +69,9 @@ class TextModel:
         if isinstance(queries, str) and queries != "any":
             raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
         self.queries = text_queries(length) if isinstance(queries, str) else queries
+        if not isinstance(hole, str) or len(hole) != 1:
+            raise QueryError(f"`hole` must be one character; got {hole!r}.")
+        self.hole = hole
         self.settings = settings or TrainingSettings(minutes=10, batch=16)
         self.model_: AnyOrderModel | None = None
         self.alphabet_ = ""
@@ -79,6 +84,11 @@ class TextModel:
             folder: Where checkpoints go; the same call with the same folder goes on from the last.
             progress: Whether to show a line of progress.
         """
+        if self.hole in text.alphabet:
+            raise QueryError(
+                f'The text holds "{self.hole}", which stands for a hole. Choose another `hole`, '
+                "a character that is not in the text."
+            )
         schema = text_schema(text.alphabet, self.length)
         with torch.random.fork_rng():
             torch.manual_seed(self.settings.seed)
@@ -109,7 +119,7 @@ class TextModel:
         """The log-likelihood, in nats, of the characters of `text` that are not holes.
 
         Args:
-            text: At most `length` characters; "_" is a hole and is marginalised.
+            text: At most `length` characters; `hole` marks a hole and is marginalised.
             given: As long as `text`: its characters that are not holes are given, and must be those
                 of `text`.
         """
@@ -135,7 +145,7 @@ class TextModel:
         """Fills the holes of a text.
 
         Args:
-            text: At most `length` characters; "_" is a hole.
+            text: At most `length` characters; `hole` marks a hole.
             n: How many fills.
             how: "sample", or "greedy" for the most probable character at each step.
             temperature: Below 1 is more cautious.
@@ -145,7 +155,9 @@ class TextModel:
         x, known = self._read(text)
         holes = (torch.arange(self.length) < len(text)) & ~known
         if not holes.any():
-            raise QueryError(f'`text` must have a hole to fill, written "{HOLE}"; it has none.')
+            raise QueryError(
+                f'`text` must have a hole to fill, written "{self.hole}"; it has none.'
+            )
         filled = sample(
             self._fitted(),
             x,
@@ -161,7 +173,7 @@ class TextModel:
 
     def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> list[str]:
         """Draws chunks of text."""
-        return self.infill(HOLE * self.length, n=n, temperature=temperature, seed=seed)
+        return self.infill(self.hole * self.length, n=n, temperature=temperature, seed=seed)
 
     def evaluate(self, codes: Tensor, *, rows: int = 256, seed: int = 0) -> dict[str, Estimate]:
         """Bits for each character: of the joint, of marginals, and of one half given the other."""
@@ -174,7 +186,7 @@ class TextModel:
 
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
-        notes = {"domain": "text", "alphabet": self.alphabet_}
+        notes = {"domain": "text", "alphabet": self.alphabet_, "hole": self.hole}
         save_model(folder, self._fitted(), law=self.queries, notes=notes)
 
     @classmethod
@@ -190,6 +202,7 @@ class TextModel:
             width=network.width,
             heads=network.heads,
             queries=saved.law if saved.law is not None else "any",
+            hole=saved.notes["hole"],
         )
         loaded.model_, loaded.alphabet_ = saved.model, saved.notes["alphabet"]
         return loaded
@@ -213,9 +226,9 @@ class TextModel:
                 "Split it, or fit a model with a longer `length`."
             )
         known = torch.zeros(1, self.length, dtype=torch.bool)
-        known[0, : len(text)] = torch.tensor([character != HOLE for character in text])
+        known[0, : len(text)] = torch.tensor([character != self.hole for character in text])
         x = torch.zeros(1, self.length, dtype=torch.long)
-        x[known] = encode(text.replace(HOLE, self.alphabet_[0]), self.alphabet_)[
+        x[known] = encode(text.replace(self.hole, self.alphabet_[0]), self.alphabet_)[
             known[0, : len(text)]
         ]
         return x, known

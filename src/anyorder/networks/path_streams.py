@@ -91,6 +91,7 @@ class PathStreams(PathNetwork[PathState]):
 
     def encode(self, x: Tensor, given: Tensor) -> PathState:
         """Encodes the evidence; see `PathNetwork.encode`."""
+        x = x.masked_fill(~given, 0)  # the rest is not read, but may stand in for padding
         evidence, num_given = evidence_lists(given)
         evidence, known = trim(evidence, num_given)
         tokens = self._evidence_tokens(x, evidence)

@@ -49,6 +49,7 @@ def along_paths(
             Shape ``(vars,)`` or ``(batch, vars)``.
         width: Size of the features.
     """
+    x = x.masked_fill(~(query | given), 0)  # the rest is not read, but may stand in for padding
     evidence, num_given = evidence_lists(given)
     path, num_query = path_lists(query, rank)
     start = torch.zeros_like(num_query)  # (batch,) where a row's edges begin among the features
@@ -61,7 +62,7 @@ def along_paths(
         end += steps * len(rows)
     row, step = _edges(num_query)
     if not features:  # no row has a query
-        features = [torch.zeros(0, width, device=x.device)]
+        features = [torch.zeros(0, width, device=x.device, dtype=torch.get_default_dtype())]
     return PathFeatures(_gather(features, start[row] + step), row, step, path[row, step])
 
 

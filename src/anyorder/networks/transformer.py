@@ -67,7 +67,7 @@ class Transformer(MaskedNetwork):
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
         variables = torch.arange(x.shape[1], device=x.device)
-        told = self.embedding.told(x, variables)
+        told = self.embedding.told(x.masked_fill(~observed, 0), variables)  # the rest is not read
         hidden = torch.where(observed[..., None], told, self.embedding.asked(variables))
         turn = looking = self.rotary(variables) if self.rotary is not None else None
         for block in self.blocks:

@@ -19,12 +19,13 @@ from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic
 from anyorder.query_laws import MarginalQueries, Query, QueryLaw
 from anyorder.reproduce.jobs import run_jobs
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Paired, Record, Row, check_record, command, print_json
 from anyorder.reproduce.text_models import (
     SCALES,
     TABLE1,
     Entry,
     TextJob,
+    identity,
     mac_protocol,
     read_text,
     with_minutes,
@@ -65,14 +66,14 @@ def _uniform(n: int) -> UniformCardinality:
 
 LAWS: Mapping[str, Entry] = {
     "card_uniform": TABLE1["ardm"],
-    "a_only": Entry(False, lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol),
+    "a_only": Entry("masked", lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol),
     "b_only": Entry(
-        False, lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom()
+        "masked", lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom()
     ),
-    "a_and_b": Entry(False, lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol),
-    "b_cr": Entry(False, lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom()),
+    "a_and_b": Entry("masked", lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol),
+    "b_cr": Entry("masked", lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom()),
     "a_and_b_cr": TABLE1["mac"],
-    "exact_weights": Entry(False, lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol),
+    "exact_weights": Entry("masked", lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol),
     "exact_path": TABLE1["path"],
 }
 
@@ -114,27 +115,42 @@ def figure3(
     check_choice("scale", scale, SCALES)
     check_count("at_once", at_once)
     check_record(record)
-    size, source = with_minutes(SCALES[scale], minutes), read_text(data).name
-    folder = out / scale
+    size, text = with_minutes(SCALES[scale], minutes), read_text(data)
+    folder, about = out / scale, identity(size, text, seed)
     job = TextJob(figure3_entry, measure, size, data, seed)
-    results = run_jobs(job, LAWS, folder, at_once=at_once)
+    results, source = run_jobs(job, LAWS, folder, identity=about, at_once=at_once)
     curves = {name: read_curve(folder / name) for name in LAWS}
     write_curves(folder / "figure3.csv", curves)
     rows = [
-        Row(source, name, "marginal_bits", found.value, found.se, len(found.rows))
+        Row(text.name, name, "marginal_bits", found.value, found.se, len(found.rows))
         for name, found in ((name, results[name]["marginal"]) for name in results)
     ]
-    command = f"anyorder reproduce figure3 --scale {scale} --at-once {at_once} --seed {seed}"
-    kept = Record(command, {"data": source, "scale": scale, "minutes": size.settings.minutes}, rows)
+    options: dict[str, object] = {
+        "scale": scale,
+        "data": data and "text8",
+        "minutes": minutes,
+        "seed": seed,
+    }
+    kept = Record(command("figure3", options), about, rows, _paired(text.name, results), source)
     if record is not None:
         kept.save(record)
     if json:
         print_json(kept.to_json())
         return
     console = Console()
-    console.print(_shown(source, scale, results))
+    console.print(_shown(text.name, scale, results))
     drawn = draw_curves(folder / "figure3.png", curves)
     console.print(f"Curves: {folder / 'figure3.csv'}" + (f" and {drawn}" if drawn else ""))
+
+
+def _paired(source: str, results: dict[str, dict[str, Estimate]]) -> list[Paired]:
+    baseline = results["card_uniform"]["marginal"]
+    differences = {name: found["marginal"].minus(baseline) for name, found in results.items()}
+    return [
+        Paired(source, name, "card_uniform", "marginal_bits", found.value, found.se)
+        for name, found in differences.items()
+        if name != "card_uniform"
+    ]
 
 
 def _shown(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> Table:

@@ -1,6 +1,7 @@
 """Experiments of many models: each is trained and evaluated in a folder of its own, some at a time.
 
-What is done is read from its folder, so a command that was stopped goes on where it was.
+What is done is read from its folder, so a command that was stopped goes on where it was. A folder
+says what was done in it, and with which code; results of other settings are refused.
 """
 
 import json
@@ -9,12 +10,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 
+from anyorder.errors import ConfigError
 from anyorder.evaluation import Estimate
+from anyorder.reproduce.record import source
 from anyorder.training.settings import is_first_process
 
 Job = Callable[[str, Path], dict[str, Estimate]]
@@ -23,60 +26,98 @@ Job = Callable[[str, Path], dict[str, Estimate]]
 EVALUATION = "evaluation.json"
 
 
+class Results(NamedTuple):
+    """The estimates of each model, and the code that they came from."""
+
+    estimates: dict[str, dict[str, Estimate]]
+    source: dict[str, Any]
+
+
 def run_jobs(
-    job: Job, names: Iterable[str], folder: Path, *, at_once: int = 1
-) -> dict[str, dict[str, Estimate]]:
+    job: Job, names: Iterable[str], folder: Path, *, identity: dict[str, Any], at_once: int = 1
+) -> Results:
     """Runs the jobs that are not done yet, and returns the results of all.
 
     Args:
         job: A function that can be sent to another process.
         names: Of the models.
         folder: Each model has a folder of its name in it.
+        identity: What the results depend on, in plain values.
         at_once: How many processes, with one thread each; 1 stays in this process.
     """
-    wanted = list(names)
-    left = [name for name in wanted if not (folder / name / EVALUATION).exists()]
+    wanted, plain = list(names), json.loads(json.dumps(identity))
+    places = {name: folder / name / EVALUATION for name in wanted}
+    for path in places.values():
+        _check_same(path, plain)
+    left = [name for name in wanted if not places[name].exists()]
     console = Console(stderr=True)
     if at_once == 1:
         for name in left:
             console.print(f"{name}: training")
-            _run(job, name, folder / name)
+            _run(job, name, folder / name, plain)
     else:
         with ProcessPoolExecutor(
             at_once, get_context("spawn"), _one_thread, max_tasks_per_child=1
         ) as pool:
-            futures = {pool.submit(_run, job, name, folder / name): name for name in left}
+            futures = {pool.submit(_run, job, name, folder / name, plain): name for name in left}
             for future in as_completed(futures):
                 future.result()
                 console.print(f"{futures[future]}: done")
     if not is_first_process():  # of torchrun: it has helped to train, and the first one tells
         sys.exit()
-    return {name: read_estimates(folder / name / EVALUATION) for name in wanted}
+    found = {name: json.loads(path.read_text()) for name, path in places.items()}
+    estimates = {name: read_estimates(document) for name, document in found.items()}
+    return Results(estimates, _joint_source([document["source"] for document in found.values()]))
 
 
 def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _run(job: Job, name: str, folder: Path) -> None:
+def _run(job: Job, name: str, folder: Path, identity: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    began = source()
     estimates = job(name, folder)
     if is_first_process():
-        write_estimates(folder / EVALUATION, estimates)
+        write_estimates(folder / EVALUATION, estimates, identity=identity, source=began)
 
 
-def write_estimates(path: Path, estimates: dict[str, Estimate]) -> None:
+def _check_same(path: Path, identity: dict[str, Any]) -> None:
+    if not path.exists():
+        return
+    done = json.loads(path.read_text()).get("identity")
+    if done != identity:
+        odd = next(k for k in identity if not isinstance(done, dict) or done.get(k) != identity[k])
+        raise ConfigError(
+            f'"{path.parent}" holds results of another experiment: `{odd}` differs. Give another '
+            "`out`, or delete that folder."
+        )
+
+
+def _joint_source(sources: list[dict[str, Any]]) -> dict[str, Any]:
+    commits = {one["commit"] for one in sources}
+    dirty = any(one["dirty"] for one in sources) or len(commits) > 1
+    return {"commit": sources[-1]["commit"], "dirty": dirty}
+
+
+def write_estimates(
+    path: Path,
+    estimates: dict[str, Estimate],
+    *,
+    identity: dict[str, Any],
+    source: dict[str, Any],
+) -> None:
     """Writes estimates with all their rows, so that they can be compared in pairs."""
-    document = {metric: estimate.rows.tolist() for metric, estimate in estimates.items()}
+    rows = {metric: estimate.rows.tolist() for metric, estimate in estimates.items()}
+    document = {"identity": identity, "source": source, "estimates": rows}
     aside = path.with_suffix(".tmp")
     aside.write_text(json.dumps(document))
     aside.replace(path)
 
 
-def read_estimates(path: Path) -> dict[str, Estimate]:
+def read_estimates(document: dict[str, Any]) -> dict[str, Estimate]:
     """Reads what `write_estimates` wrote."""
-    document: dict[str, Any] = json.loads(path.read_text())
     return {
         metric: Estimate(torch.tensor(rows, dtype=torch.float64))
-        for metric, rows in document.items()
+        for metric, rows in document["estimates"].items()
     }

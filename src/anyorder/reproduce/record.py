@@ -52,6 +52,8 @@ class Record:
     settings: dict[str, Any]
     rows: list[Row]
     paired: list[Paired] = field(default_factory=list)
+    source: dict[str, Any] | None = None
+    """The `commit` and `dirty` of the code that ran, if that was not just now."""
 
     def save(self, path: Path) -> None:
         """Writes the record as JSON, with the commit and the versions that ran."""
@@ -60,11 +62,9 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain values: `commit` is the code that ran, `dirty` if it was altered."""
-        changes = _git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")
         return {
             "command": self.command,
-            "commit": _git("rev-parse", "HEAD"),
-            "dirty": None if changes is None else bool(changes),
+            **(self.source or source()),
             "settings": self.settings,
             "versions": {
                 "python": platform.python_version(),
@@ -73,6 +73,15 @@ class Record:
             "rows": [asdict(row) for row in self.rows],
             "paired": [asdict(pair) for pair in self.paired],
         }
+
+
+def source() -> dict[str, Any]:
+    """The commit of the code that runs, and whether it was altered."""
+    changes = _git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if changes is None else bool(changes),
+    }
 
 
 def check_record(path: Path | None) -> None:
@@ -88,6 +97,14 @@ def check_record(path: Path | None) -> None:
         raise ConfigError(
             f'`record` must be a file that can be written; got "{path}": {error}.'
         ) from error
+
+
+def command(name: str, options: dict[str, object], *, models: list[str] | None = None) -> str:
+    """A `reproduce` command as it would be typed: options that are None were left out."""
+    given = {key: value for key, value in options.items() if value is not None}
+    words = [f"--{key.replace('_', '-')} {value}" for key, value in given.items()]
+    words += [f"--models {model}" for model in models or ()]
+    return " ".join(["anyorder reproduce", name, *words])
 
 
 def print_json(document: dict[str, Any]) -> None:

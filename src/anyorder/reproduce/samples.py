@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from anyorder.data.text import HOLE, chunks, decode
+from anyorder.data.text import chunks, decode
 from anyorder.errors import check_count
 from anyorder.estimators.text import TextModel
 from anyorder.reproduce.record import print_json
@@ -41,7 +41,7 @@ def samples(
     for row, share in zip(rows, HOLE_SHARES, strict=False):
         original = decode(row, text.alphabet)
         holes = (torch.rand(len(row), generator=generator) < share).tolist()
-        masked = "".join(HOLE if h else c for c, h in zip(original, holes, strict=True))
+        masked = "".join(model.hole if h else c for c, h in zip(original, holes, strict=True))
         filled = model.infill(masked, seed=seed)[0]
         snippets.append({"original": original, "masked": masked, "filled": filled})
     if json:

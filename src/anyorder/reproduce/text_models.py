@@ -6,7 +6,7 @@ rotary positions too, so that a comparison with path networks is fair.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from anyorder.masks import FixedCardinality, UniformCardinality
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.protocols import (
     DecompositionProtocol,
@@ -88,7 +89,7 @@ SCALES: Mapping[str, Scale] = {
 class Entry:
     """One model: its contract, its objective and its protocol, for N variables."""
 
-    is_path: bool
+    network: Literal["masked", "path", "single_stream"]
     objective: Callable[[int], Objective]
     protocol: Callable[[int], DecompositionProtocol]
 
@@ -99,17 +100,20 @@ def mac_protocol(n: int) -> DecompositionProtocol:
 
 
 TABLE1: Mapping[str, Entry] = {
-    "ardm": Entry(False, lambda _: ArdmLoss(), lambda _: RemoveRandom()),
-    "mac": Entry(False, lambda n: MacLoss(UniformCardinality(n)), mac_protocol),
+    "ardm": Entry("masked", lambda _: ArdmLoss(), lambda _: RemoveRandom()),
+    "mac": Entry("masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol),
     "mac_strided": Entry(
-        False,
+        "masked",
         lambda n: MacLoss(UniformCardinality(n)),
         lambda n: RemoveGreatest(strided(n, max(2, n // STRIDES))),
     ),
-    "path": Entry(True, lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
-    "path_mix": Entry(True, lambda n: PathLoss(text_queries(n)), mac_protocol),
-    "path_rnd": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
-    "left_to_right": Entry(True, lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol),
+    "path": Entry("path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
+    "path_mix": Entry("path", lambda n: PathLoss(text_queries(n)), mac_protocol),
+    "path_rnd": Entry("path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
+    # One stream: half the tokens, as an ordinary autoregressive network has them.
+    "left_to_right": Entry(
+        "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol
+    ),
 }
 
 
@@ -120,8 +124,10 @@ def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
     network: MaskedNetwork | PathNetwork[Any]
     with torch.random.fork_rng():
         torch.manual_seed(scale.settings.seed)
-        if entry.is_path:
+        if entry.network == "path":
             network = PathTransformer(schema, positions="rotary", **shape)
+        elif entry.network == "single_stream":
+            network = SingleStreamPathTransformer(schema, positions="rotary", **shape)
         else:
             network = Transformer(schema, positions=scale.positions, **shape)
         conditionals = CategoricalConditionals(schema, width=scale.width)
@@ -157,17 +163,37 @@ def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
 def evaluate(model: AnyOrderModel, x: Tensor, seed: int = 0) -> dict[str, Estimate]:
     """Full likelihoods: joint, marginal and conditional bits, of whole paths."""
     generator = torch.Generator().manual_seed(seed)
-    found = {}
-    if isinstance(model.protocol, RemoveRandom) and model.is_one_pass:
-        for orders in ORDERS:
-            for combine in ("elbo", "mixture"):
-                options = {"orders": orders, "combine": combine, "generator": generator}
-                found[f"joint_{combine}_{orders}"] = joint_bits(model, x, **options)
+    found = _over_orders(model, x, generator) if _is_random_path(model) else {}
     return found | {
         "joint": joint_bits(model, x, generator=generator),
         "marginal": marginal_bits(model, x, seed=seed, generator=generator),
         "conditional": conditional_bits(model, x, seed=seed, generator=generator),
     }
+
+
+def _is_random_path(model: AnyOrderModel) -> bool:
+    return isinstance(model.protocol, RemoveRandom) and model.is_one_pass
+
+
+def _over_orders(
+    model: AnyOrderModel, x: Tensor, generator: torch.Generator
+) -> dict[str, Estimate]:
+    """Joint bits from 1, 8 and 32 random orders, the same ones: their mean, and their mixture."""
+    walks = torch.stack([joint_bits(model, x, generator=generator).rows for _ in range(ORDERS[-1])])
+    logs = -walks * (math.log(2) * model.num_variables)
+    found = {}
+    for k in ORDERS:
+        mixture = (logs[:k].logsumexp(dim=0) - math.log(k)) / (math.log(2) * model.num_variables)
+        found[f"joint_elbo_{k}"] = Estimate(walks[:k].mean(dim=0))
+        found[f"joint_mixture_{k}"] = Estimate(-mixture)
+    return found
+
+
+def identity(scale: Scale, text: Text, seed: int) -> dict[str, Any]:
+    """What the numbers of an experiment depend on, in plain values."""
+    shape = {name: value for name, value in asdict(scale).items() if name != "settings"}
+    data = {"name": text.name, "sha256": Crops(text.train, scale.length).describe()["sha256"]}
+    return {"data": data, "seed": seed, **shape, "settings": asdict(scale.settings)}
 
 
 def read_text(data: Path | None) -> Text:

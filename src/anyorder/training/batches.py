@@ -23,7 +23,11 @@ MicroBatch = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class TrainingData(Protocol):
-    """Where rows come from."""
+    """Where rows come from.
+
+    A method `describe() -> dict` may say which rows these are, in plain values; a run is then not
+    gone on with on others.
+    """
 
     def batch(
         self, step: int, size: int, *, generator: torch.Generator

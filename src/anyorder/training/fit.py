@@ -131,7 +131,8 @@ class _Run:
         self.settings, self.valid = settings, valid
         self.folder = None if folder is None else RunFolder(folder)
         self.described = describe_model(model, law=getattr(objective, "law", None))
-        parts = {"settings": asdict(settings), "objective": _describe(objective)}
+        rows: dict[str, Any] = getattr(data, "describe", dict)()
+        parts = {"settings": asdict(settings), "objective": _describe(objective), "data": rows}
         self.identity = as_json(parts)
         self.learner = Learner(model, objective, settings, self.team)
         self.interrupts = Interrupts(patient=not self.team.is_alone)
@@ -274,15 +275,16 @@ class _Run:
     def _evaluate(self, valid: Validation) -> None:
         fit = self.fit
         self._sums()  # weights that are no numbers are not worth an evaluation
-        with self._scoped_seed("valid"), self.learner.answering() as model:
+        with self._scoped_seed("valid"), self.learner.answering(self.interrupts.shield) as model:
             (value,) = self.team.greatest(float(valid(model)))
         if math.isnan(value):
             raise ConfigError(f"`valid` gave no number at step {fit.step}: lower `learning_rate`.")
-        fit.held_out, fit.evaluated, fit.stale = value, fit.step, fit.stale + 1
-        if fit.best is None or value < fit.best:
-            fit.best, fit.best_step, fit.stale = value, fit.step, 0
-            if self.settings.patience is not None:
-                self.learner.keep_best()
+        with self.interrupts.shield():
+            fit.held_out, fit.evaluated, fit.stale = value, fit.step, fit.stale + 1
+            if fit.best is None or value < fit.best:
+                if self.settings.patience is not None:
+                    self.learner.keep_best()
+                fit.best, fit.best_step, fit.stale = value, fit.step, 0
         self.metrics.write(fit.step, held_out=value, seconds=fit.seconds)
         self._show()
 
@@ -332,7 +334,8 @@ def _comparable(document: Mapping[str, Any], free: set[str]) -> dict[str, Any]:
     """What must be the same when a run is gone on with."""
     model = {name: document["model"].get(name) for name in MODEL_FIELDS}
     settings = {key: value for key, value in document["settings"].items() if key not in free}
-    return {"model": model, "objective": document["objective"], "settings": settings}
+    kept = {name: document[name] for name in ("objective", "data")}
+    return {"model": model, "settings": settings, **kept}
 
 
 def _describe(objective: Objective) -> dict[str, Any]:

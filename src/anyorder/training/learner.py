@@ -1,7 +1,7 @@
 """The state of a training: a model, its optimiser, and the averages and copies of its weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -103,15 +103,26 @@ class Learner:
             torch._foreach_lerp_(mean, [local(w) for w in self.parameters.values()], 1 - decay)
 
     @contextmanager
-    def answering(self) -> Iterator[AnyOrderModel]:
-        """The model as it would answer now: with the average of its weights, without dropout."""
-        self._exchange()
-        self.model.eval()
+    def answering(
+        self, shield: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Iterator[AnyOrderModel]:
+        """The model as it would answer now: with the average of its weights, without dropout.
+
+        Args:
+            shield: A context that an interrupt waits for the end of: weights are exchanged in it.
+        """
+        exchanged = False
         try:
+            with shield():
+                self._exchange()
+                exchanged = True
+            self.model.eval()
             with torch.no_grad():
                 yield self.model
         finally:
-            self._exchange()
+            with shield():
+                if exchanged:
+                    self._exchange()
             self.model.train()
 
     @torch.no_grad()
