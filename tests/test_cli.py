@@ -56,7 +56,10 @@ def test_ctrl_c_is_clean(capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["reproduce", "table7"])
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == "error: Stopped. The same command goes on where it was.\n"
+    assert (
+        capsys.readouterr().err
+        == "error: Stopped. The same command goes on from the last checkpoint.\n"
+    )
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anyorder import QueryError, RemoveGreatest, RemoveRandom
+from anyorder import ConfigError, QueryError, RemoveGreatest, RemoveRandom
 from anyorder.enumeration import _all_questions
 from anyorder.queries import entropy, information_gain, log_prob, sample, univariates
 from tests import oracle
@@ -148,7 +148,7 @@ BAD_QUESTIONS = {
         {"query": torch.tensor([True] * 4), "given": torch.tensor([True] + [False] * 3)},
         "both",
     ),
-    "width": ({"query": torch.ones(2, 3).bool()}, "`query` must have shape (2, 4)"),
+    "width": ({"query": torch.ones(2, 3).bool()}, "`query` must have shape (batch, 4)"),
     "rows": ({"given": torch.ones(3, 4).bool()}, "`given` must have shape (2, 4)"),
     "dtype": ({"given": torch.ones(2, 4)}, "`given` must be a boolean tensor"),
     "names": ({"query": ["x0"]}, "`query` must be a boolean tensor"),
@@ -174,7 +174,17 @@ def test_unknown_codes_are_refused_where_they_are_used():
     assert log_prob(model, x, query=unused).isfinite().all()
     with pytest.raises(QueryError, match=r"shape \(batch, 4\) with a row or more; got \(0, 4\)"):
         log_prob(model, x[:0])
-    with pytest.raises(QueryError, match="`temperature` must be above 0"):
-        sample(model, x, query=unused, temperature=0)
+    for temperature in (0, math.inf, math.nan, "1"):
+        with pytest.raises(QueryError, match="`temperature` must be above 0 and finite"):
+            sample(model, X, query=unused, temperature=temperature)
+    with pytest.raises(QueryError, match="`x` must hold numbers"):
+        log_prob(model, X.bool())
+    for strange in (0.5, math.nan):
+        with pytest.raises(QueryError, match=f'"x0" has 2 levels and row 0 holds {strange}'):
+            log_prob(model, torch.full((1, 4), strange))
+    with pytest.raises(QueryError, match="`model` must be an AnyOrderModel; got str"):
+        log_prob("model", X)
+    with pytest.raises(ConfigError, match=r"must be a torch\.Generator; got int"):
+        sample(model, X, generator=0)
     with pytest.raises(QueryError, match="both are variable 1"):
         information_gain(model, X, 1, 1)

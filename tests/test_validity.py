@@ -7,6 +7,7 @@ import torch
 
 from anyorder import (
     ArdmLoss,
+    ConfigError,
     MacLoss,
     PathLoss,
     RemoveGreatest,
@@ -130,3 +131,28 @@ def _assert_reads_no_missing(name, objective, generator):
     losses = [objective.loss(model, v, drawn) for v in (x, torch.where(available, x, -1))]
     assert losses[0].isfinite().all()
     torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dropout_is_off_while_answering(name):
+    schema = schema_of(4, 4, 4)
+    network = NETWORKS[name](schema, **SHAPE, dropout=0.5)
+    head = CategoricalConditionals(schema, width=16)
+    model = AnyOrderModel(schema, network, head, RemoveGreatest(range(3))).train()
+    x = torch.zeros(2, 3, dtype=torch.long)
+    before = torch.get_rng_state()
+    assert torch.equal(log_prob(model, x), log_prob(model, x))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_shapes_that_make_no_network_are_refused(name):
+    for shape, sentence in (
+        ({"layers": 0, "width": 8, "heads": 2}, "`layers` must be a whole number, 1 or more"),
+        ({"layers": 1, "width": 16, "heads": 7}, "`heads` must divide `width`; got 7 and 16"),
+        ({"layers": 1, "width": 8, "heads": 0}, "`heads` must be a whole number, 1 or more"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            NETWORKS[name](schema_of(2, 2), **shape)
+        assert sentence in str(caught.value)

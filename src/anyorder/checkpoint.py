@@ -74,10 +74,20 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     place = Path(folder)
     pairs = None if (place / "model.json").exists() else RunFolder(place).load("model")
     document, tensors = pairs[0] if pairs else read_pair(place, "model")
-    model = build_model(document)
+    try:
+        model = build_model(document)
+        law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
+        notes = dict(document["notes"])
+    except CheckpointError:
+        raise
+    except Exception as error:  # whatever a description that was tampered with may set off
+        raise CheckpointError(
+            f'"{folder}" describes a model that cannot be built ({error!r}).'
+        ) from error
     fill(named_tensors(model), tensors)
-    law: Any = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
-    return SavedModel(model.to(device).eval(), law, document["notes"])
+    if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
+        raise CheckpointError(f'The weights of "{folder}" are no numbers: train it again.')
+    return SavedModel(model.to(device).eval(), law, notes)
 
 
 def describe_model(

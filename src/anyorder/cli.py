@@ -316,7 +316,7 @@ def run(command: App, arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail("Stopped. The same command goes on where it was.", code=INTERRUPTED)
+        _fail("Stopped. The same command goes on from the last checkpoint.", code=INTERRUPTED)
     except BrokenPipeError:
         _close_quietly()
     except OSError as error:

@@ -69,6 +69,11 @@ def check_count(name: str, value: object, *, low: int = 1, high: int | None = No
     return number
 
 
+def check_seed(value: object) -> int:
+    """Returns `value` as an int if it is a seed."""
+    return check_count("seed", value, low=0, high=2**63 - 1)
+
+
 def check_fraction(name: str, value: object) -> float:
     """Returns `value` as a float if it lies between 0 and 1, ends included."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.errors import check_count
+from anyorder.errors import check_count, check_seed
 from anyorder.masks import Bernoulli
 from anyorder.model import MAX_BATCH, AnyOrderModel
 from anyorder.queries import checked_question, log_prob
@@ -75,7 +75,7 @@ def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
     less noise than independent ones. (Standard errors treat them as independent: they are too large
     rather than too small.)
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     quantiles = (
         torch.randperm(rows, generator=generator) + torch.rand(rows, generator=generator)
     ) / rows
@@ -91,7 +91,7 @@ def half_given(num_variables: int, rows: int, *, seed: int) -> Query:
     """Each variable is given with probability 1/2, the rest is asked; never nothing."""
     law = ConditionalQueries(num_variables, Bernoulli(num_variables, 0.5))
     everything = torch.ones(rows, num_variables, dtype=torch.bool)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     return law.sample(rows, available=everything, generator=generator)
 
 

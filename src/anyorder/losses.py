@@ -20,7 +20,7 @@ from anyorder.errors import (
     check_fraction,
 )
 from anyorder.exact_weights import edge_weights
-from anyorder.lattice import row_masses, training_masks
+from anyorder.lattice import check_same_variables, row_masses, training_masks
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
@@ -212,6 +212,7 @@ class PathLoss(Objective):
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
         """Draws questions, the path of each, and how much each row counts."""
+        check_same_variables(self.law, model.protocol)
         law = WeightedLaw(self.law, self.weighting, self.reweight)
         if self.one_size and available is None:
             given, query = weighted_queries_of_one_size(law, batch, generator)

@@ -10,8 +10,9 @@ rows.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -21,13 +22,36 @@ from anyorder.errors import QueryError, check_choice, check_count, check_disjoin
 from anyorder.model import MAX_BATCH, AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.protocols import RemoveRandom
+from anyorder.random_sets import source_device
+
+Inputs = ParamSpec("Inputs")
+Answer = TypeVar("Answer")
 
 Method = Literal["walk", "ratio"]
 Combine = Literal["elbo", "mixture"]
 Draw = Literal["sample", "greedy"]
 
 
-@torch.no_grad()
+def answering(function: Callable[Inputs, Answer]) -> Callable[Inputs, Answer]:
+    """Answers without gradients and without dropout, and leaves the model in the mode it was in."""
+
+    @wraps(function)
+    def answer(*arguments: Inputs.args, **options: Inputs.kwargs) -> Answer:
+        model = arguments[0] if arguments else options.get("model")
+        if not isinstance(model, AnyOrderModel):
+            raise QueryError(f"`model` must be an AnyOrderModel; got {type(model).__name__}.")
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                return function(*arguments, **options)
+        finally:
+            model.train(was_training)
+
+    return answer
+
+
+@answering
 def log_prob(
     model: AnyOrderModel,
     x: Tensor,
@@ -48,8 +72,8 @@ def log_prob(
         query: What is asked; all that is not given by default.
         given: What is known; nothing by default.
         method: "walk" goes from the given set to the union of both, and sums to one over the
-            query for one path. "ratio" is log p(query, given) - log p(given) by two walks from the empty set: it
-            need not sum to one and can exceed 1 (Limitations of the paper).
+            query for one path. "ratio" is log p(query, given) - log p(given) by two walks from
+            the empty set: it need not sum to one and can exceed 1 (Limitations of the paper).
         orders: With `RemoveRandom`: how many random paths are walked.
         combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
             bound; "mixture" is the log of the mean of their likelihoods (appendix A).
@@ -62,6 +86,8 @@ def log_prob(
     check_choice("method", method, get_args(Method))
     check_choice("combine", combine, get_args(Combine))
     check_count("orders", orders)
+    check_count("max_batch", max_batch)
+    source_device(generator)  # refuses what is no generator
     x, query, given = checked_question(model, x, query, given)
     if method == "ratio":
         nothing = torch.zeros_like(given)
@@ -93,7 +119,7 @@ def _walk(
     return total.index_add_(0, factors.row, factors.log_prob.double())
 
 
-@torch.no_grad()
+@answering
 def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Categorical:
     """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
 
@@ -108,12 +134,12 @@ def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Categorica
     Returns:
         Distributions of shape ``(batch, vars)``.
     """
-    x, _, observed = checked_question(model, x, None, observed)
+    x, _, observed = checked_question(model, x, None, observed, reads_query=False)
     everything = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
     return model.predict(x, observed, everything)
 
 
-@torch.no_grad()
+@answering
 def sample(
     model: AnyOrderModel,
     x: Tensor,
@@ -146,8 +172,11 @@ def sample(
     """
     check_choice("how", how, get_args(Draw))
     check_count("n", n)
-    if not temperature > 0:
-        raise QueryError(f'`temperature` must be above 0; got {temperature!r}. Use how="greedy".')
+    source_device(generator)  # refuses what is no generator
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise QueryError(
+            f'`temperature` must be above 0 and finite; got {temperature!r}. Use how="greedy".'
+        )
     if top_k is not None:
         check_count("top_k", top_k)
     x, query, given = checked_question(model, x, query, given, reads_query=False)
@@ -227,14 +256,14 @@ def _cached_steps(
         told = wanted
 
 
-@torch.no_grad()
+@answering
 def entropy(model: AnyOrderModel, x: Tensor, target: int, *, given: Tensor | None = None) -> Tensor:
     """How uncertain `target` is given the evidence, in nats. Shape ``(batch,)``."""
-    x, _, given = checked_question(model, x, _only(model, x, target), given)
+    x, _, given = checked_question(model, x, _only(model, x, target), given, reads_query=False)
     return model.predict(x, given, _column(x, target)).entropy()[:, 0]
 
 
-@torch.no_grad()
+@answering
 def information_gain(
     model: AnyOrderModel, x: Tensor, target: int, candidate: int, *, given: Tensor | None = None
 ) -> Tensor:
@@ -249,7 +278,8 @@ def information_gain(
     """
     if target == candidate:
         raise QueryError(f"`target` and `candidate` must differ; both are variable {target}.")
-    x, _, given = checked_question(model, x, _only(model, x, target, candidate), given)
+    asked = _only(model, x, target, candidate)
+    x, _, given = checked_question(model, x, asked, given, reads_query=False)
     before = model.predict(x, given, _column(x, target)).entropy()[:, 0]
     weights = model.predict(x, given, _column(x, candidate)).log_probs[:, 0].exp()
     known = given.clone()
@@ -293,23 +323,29 @@ def checked_question(
         raise QueryError(
             f"`x` must be a tensor of shape (batch, {n}) with a row or more; got {got}."
         )
+    if x.dtype == torch.bool or x.is_complex():
+        raise QueryError(f"`x` must hold numbers, the codes of levels; got {x.dtype}.")
     x = x.to(model.device)
     sets: list[Tensor] = []
     for name, members in (("given", given), ("query", query)):
         if members is None:
             sets.append(torch.zeros_like(x, dtype=torch.bool) if name == "given" else ~sets[0])
             continue
-        wide = members.expand(len(x), -1) if getattr(members, "ndim", 0) == 1 else members
+        one = getattr(members, "ndim", 0) == 1  # the same set for all rows
+        found = check_sets(name, members[None] if one else members, n)
+        wide = found.expand(len(x), -1) if one else found
         sets.append(check_sets(name, wide, n, batch=len(x)).to(model.device))
     check_disjoint(*sets)
-    _check_levels(model, x, sets[0] | sets[1] if reads_query else sets[0])
-    return x, sets[1], sets[0]
+    read = sets[0] | sets[1] if reads_query else sets[0]
+    _check_levels(model, x, read)
+    return x.masked_fill(~read, 0).long(), sets[1], sets[0]
 
 
 def _check_levels(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
     """Refuses codes that no level has, where they are used."""
     sizes = torch.tensor([variable.num_levels for variable in model.schema], device=x.device)
-    bad = (((x < 0) | (x >= sizes)) & used).nonzero()
+    whole = x == x.floor() if x.is_floating_point() else torch.ones_like(used)
+    bad = (~((x >= 0) & (x < sizes) & whole) & used).nonzero()  # NaN compares to nothing
     if len(bad):
         row, variable = bad[0].tolist()
         name = model.schema.variables[variable].name

@@ -21,7 +21,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.queries import checked_question
+from anyorder.queries import answering, checked_question
 from anyorder.random_sets import uniform
 
 
@@ -32,7 +32,7 @@ class Speculation(NamedTuple):
     passes: int  # of the network, over all groups of rows that ask equally many variables
 
 
-@torch.no_grad()
+@answering
 def speculative_sample(
     model: AnyOrderModel,
     x: Tensor,

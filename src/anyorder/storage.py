@@ -48,7 +48,12 @@ def write_pair(
     stem = TENSORS[kind]
     now, following = folder / f"{stem}.safetensors", folder / f"{stem}.next.safetensors"
     _settle(folder, kind)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, following)
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, following)
+    except SafetensorError as error:
+        raise CheckpointError(
+            f'"{following}" cannot be written ({error}). What was saved before is still there.'
+        ) from error
     _flush(following)
     sealed = {
         "format": FORMAT,
@@ -98,8 +103,9 @@ class RunFolder:
             for path in map(self.folder.joinpath, listed)
             if path.parent == self.folder and path.is_dir()
         ]
-        if there or not listed:
+        if there:
             return there
+        # The pointer is lost or points nowhere: what is there is still good.
         return sorted((path.name for path in self.folder.glob("step-*")), reverse=True)
 
     def load(self, *kinds: str) -> list[Pair] | None:
@@ -197,7 +203,7 @@ def _read_document(folder: Path, kind: str) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version, checksum = document["format"], document.pop("checksum")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(
             f'"{path}" is cut off or is not of anyorder. Put a complete copy there, '
             "or save it again."

@@ -6,8 +6,18 @@ import sys
 import pytest
 import torch
 
-from anyorder import CheckpointError, QueryError, TextModel, TrainingSettings, save_model
+from anyorder import (
+    CheckpointError,
+    ConfigError,
+    QueryError,
+    TextModel,
+    TrainingSettings,
+    UniformCardinality,
+    save_model,
+)
+from anyorder.commands.text import read_model
 from anyorder.data.text import TEXT8_ALPHABET, embedded_text
+from anyorder.estimators.text import SHIPPED
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +79,7 @@ def test_saved_models_answer_alike_in_another_process(model, tmp_path):
 
 
 BAD_TEXT = {
-    "upper": (lambda m: m.infill("Th_"), '"T" (place 0) is none of'),
+    "upper": (lambda m: m.infill("Th_"), "'T' (place 0) is none of"),
     "long": (lambda m: m.infill("_" * 13), "must have 1 to 12 characters; it has 13. Split it"),
     "empty": (lambda m: m.infill(""), "must have 1 to 12 characters; it has 0"),
     "no hole": (lambda m: m.infill("the"), 'must have a hole to fill, written "_"; it has none'),
@@ -77,6 +87,19 @@ BAD_TEXT = {
     "longer given": (lambda m: m.log_prob("the", given="the_"), "must be `text` with holes"),
     "cold": (lambda m: m.infill("t_e", temperature=0), "`temperature` must be above 0"),
     "unfitted": (lambda _: TextModel().infill("t_e"), "call `fit` or `load` first"),
+    "two holes": (lambda _: TextModel(hole="__"), "`hole` must be one character; got '__'"),
+    "hole in the text": (
+        lambda _: TextModel(hole="a").fit(embedded_text()),
+        'The text holds "a", which stands for a hole',
+    ),
+    "a string to fit": (lambda _: TextModel().fit("book.txt"), "must come from `load_text`"),
+    "bytes": (lambda m: m.infill(b"t_e"), "`text` must be a string; got bytes"),
+    "given hole": (lambda m: m.log_prob("th_", given="__ "), "`given` must be `text` with holes"),
+    "infinite": (lambda m: m.infill("t_e", temperature=float("inf")), "above 0 and finite"),
+    "other law": (
+        lambda _: TextModel(length=8, queries=UniformCardinality(5)),
+        "must be a law over 8 variables, the `length`; it is over 5",
+    ),
     "queries": (lambda _: TextModel(queries="all"), '`queries` must be "any" or a query law'),
 }
 
@@ -89,7 +112,27 @@ def test_wrong_text_is_refused_in_a_sentence(name, model):
     assert sentence in str(caught.value)
 
 
+def test_a_stopped_training_can_be_asked(tmp_path):
+    settings = TrainingSettings(steps=4, batch=4, warmup=1, evaluate_every=2, checkpoint_every=1)
+    shape = {"length": 8, "layers": 1, "width": 8, "heads": 2}
+    TextModel(**shape, settings=settings).fit(embedded_text(), folder=tmp_path / "training")
+    assert len(read_model(tmp_path).infill("a_", seed=0)[0]) == 2
+
+
+def test_seeds_are_checked(model):
+    with pytest.raises(ConfigError, match="`seed` must be a whole number"):
+        model.infill("t_e", seed=1.5)
+
+
 def test_other_models_are_not_text(tmp_path, model):
     save_model(tmp_path, model.model_, notes={"domain": "table"})
     with pytest.raises(CheckpointError, match="does not hold a model of text"):
         TextModel.load(tmp_path)
+
+
+def test_the_shipped_model_is_small_and_can_spell():
+    shipped = TextModel.shipped()
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 2_000_000
+    assert shipped.infill("the st_tement", how="greedy") == ["the statement"]
+    # Half of the characters are given: a guess by frequency would take about 4 bits.
+    assert shipped.evaluate(embedded_text().test, rows=16)["conditional"].value < 2.6

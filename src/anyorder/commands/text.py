@@ -38,8 +38,10 @@ def fit_text(
     model.fit(text, folder=out / "training", progress=True)
     if is_first_process():
         model.save(out)
-        Console(stderr=True).print(
-            f'Fitted "{text.name}". Try:  anyorder infill {out} "th{hole} st{hole}tement"'
+        words = decode(text.valid[:12], text.alphabet)
+        holed = words[:2] + hole + words[3:]
+        Console(stderr=True, markup=False, soft_wrap=True).print(
+            f'Fitted "{text.name}". Try:  anyorder infill {out} "{holed}"'
         )
 
 
@@ -55,8 +57,7 @@ def infill_text(
     json: bool,
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
-    model = TextModel.shipped() if str(run) == "shipped" else TextModel.load(run)
-    fills = model.infill(
+    fills = read_model(run).infill(
         text,
         n=n,
         how="greedy" if greedy else "sample",
@@ -72,7 +73,7 @@ def infill_text(
 
 def evaluate_text(run: Path, file: str, *, rows: int, seed: int, json: bool) -> None:
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
-    model, text = TextModel.load(run), read_text(file)
+    model, text = read_model(run), read_text(file)
     codes = encode(decode(text.test, text.alphabet), model.alphabet_)
     found = model.evaluate(codes, rows=rows, seed=seed)
     if json:
@@ -90,6 +91,14 @@ def evaluate_text(run: Path, file: str, *, rows: int, seed: int, json: bool) -> 
     for name, estimate in found.items():
         table.add_row(questions[name], str(estimate), str(len(estimate.rows)))
     Console().print(table)
+
+
+def read_model(run: Path) -> TextModel:
+    """A model by what a user typed: its folder, even of a stopped training, or "shipped"."""
+    if str(run) == "shipped":
+        return TextModel.shipped()
+    stopped = run / "training"
+    return TextModel.load(run if (run / "model.json").exists() or not stopped.is_dir() else stopped)
 
 
 def read_text(file: str) -> Text:

@@ -74,7 +74,7 @@ def _text8_bytes(path: Path) -> bytes:
 def load_text(path: Path) -> Text:
     """Reads any UTF-8 text; its alphabet is the characters that it holds."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise SchemaError(
             f'"{path}" is not UTF-8 text (byte {error.start}). Convert it to UTF-8 first.'
@@ -105,7 +105,7 @@ def encode(text: str, alphabet: str) -> Tensor:
     for place, character in enumerate(text):
         if character not in codes:
             raise QueryError(
-                f'The text must hold only characters of the model; "{character}" (place {place}) '
+                f"The text must hold only characters of the model; {character!r} (place {place}) "
                 f"is none of {shown(alphabet)}."
             )
     return torch.tensor([codes[character] for character in text], dtype=torch.long)
@@ -140,7 +140,7 @@ class Crops:
 
     def describe(self) -> dict[str, str | int]:
         """Which text this is: its length and a hash of its codes."""
-        digest = hashlib.sha256(self.codes.to(torch.int16).numpy().tobytes()).hexdigest()
+        digest = hashlib.sha256(self.codes.to(torch.int32).numpy().tobytes()).hexdigest()
         return {"characters": len(self.codes), "length": self.length, "sha256": digest}
 
     def batch(
@@ -154,10 +154,12 @@ class Crops:
 
 def chunks(codes: Tensor, length: int, rows: int) -> Tensor:
     """So many chunks, evenly spread over a text and not overlapping: what evaluation reads."""
+    check_count("rows", rows)
     whole = len(codes) // length
     if whole < 1:
         raise ConfigError(
-            f"The text must hold a chunk of {length}; it has {len(codes)} characters."
+            f"A part of the text (train, validation or test) must hold a chunk of {length}; it has "
+            f"{len(codes)} characters. Use a longer text, or a smaller `length`."
         )
     picked = torch.linspace(0, whole - 1, min(rows, whole)).round().long()
     return codes[: whole * length].view(whole, length)[picked].long()
@@ -165,6 +167,7 @@ def chunks(codes: Tensor, length: int, rows: int) -> Tensor:
 
 def _split(name: str, alphabet: str, text: str) -> Text:
     table = {ord(character): code for code, character in enumerate(alphabet)}
-    codes = torch.tensor([table[ord(character)] for character in text], dtype=torch.int16)
+    kind = torch.int16 if len(alphabet) < 2**15 else torch.int32
+    codes = torch.tensor([table[ord(character)] for character in text], dtype=kind)
     first, second = int(SPLIT[0] * len(codes)), int((SPLIT[0] + SPLIT[1]) * len(codes))
     return Text(name, alphabet, codes[:first], codes[first:second], codes[second:])

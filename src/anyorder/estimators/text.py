@@ -9,7 +9,7 @@ from torch import Tensor
 from anyorder.checkpoint import load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import HOLE, Crops, Text, chunks, decode, encode, text_schema
-from anyorder.errors import CheckpointError, QueryError, check_count
+from anyorder.errors import CheckpointError, QueryError, check_count, check_seed
 from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.losses import PathLoss
 from anyorder.masks import MaskDistribution
@@ -17,7 +17,7 @@ from anyorder.model import AnyOrderModel
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import Draw, log_prob, sample
-from anyorder.query_laws import QueryLaw, any_queries
+from anyorder.query_laws import QueryLaw, any_queries, as_query_law
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings, default_device
 
@@ -68,7 +68,12 @@ class TextModel:
         self.layers, self.width, self.heads = layers, width, heads
         if isinstance(queries, str) and queries != "any":
             raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
-        self.queries = text_queries(length) if isinstance(queries, str) else queries
+        self.queries = text_queries(length) if isinstance(queries, str) else as_query_law(queries)
+        if self.queries.num_variables != length:
+            raise QueryError(
+                f"`queries` must be a law over {length} variables, the `length`; it is over "
+                f"{self.queries.num_variables}."
+            )
         if not isinstance(hole, str) or len(hole) != 1:
             raise QueryError(f"`hole` must be one character; got {hole!r}.")
         self.hole = hole
@@ -84,6 +89,11 @@ class TextModel:
             folder: Where checkpoints go; the same call with the same folder goes on from the last.
             progress: Whether to show a line of progress.
         """
+        if not isinstance(text, Text):
+            raise QueryError(
+                "`text` must come from `load_text`, `load_text8` or `embedded_text`; "
+                f"got {type(text).__name__}."
+            )
         if self.hole in text.alphabet:
             raise QueryError(
                 f'The text holds "{self.hole}", which stands for a hole. Choose another `hole`, '
@@ -110,10 +120,14 @@ class TextModel:
             settings=self.settings,
             valid=lambda trained: conditional_bits(trained, held_out).value,
             folder=folder,
+            notes=self._notes(text.alphabet),
             progress=progress,
         )
         self.model_, self.alphabet_ = model.eval(), text.alphabet
         return self
+
+    def _notes(self, alphabet: str) -> dict[str, str]:
+        return {"domain": "text", "alphabet": alphabet, "hole": self.hole}
 
     def log_prob(self, text: str, *, given: str | None = None) -> float:
         """The log-likelihood, in nats, of the characters of `text` that are not holes.
@@ -127,7 +141,8 @@ class TextModel:
         evidence = torch.zeros_like(known)
         if given is not None:
             e, evidence = self._read(given)
-            if len(given) != len(text) or not torch.equal(e[evidence], x[evidence]):
+            known_alike = not (evidence & ~known).any() and torch.equal(e[evidence], x[evidence])
+            if len(given) != len(text) or not known_alike:
                 raise QueryError("`given` must be `text` with holes: as long, and alike elsewhere.")
         query = known & ~evidence
         return float(log_prob(self._fitted(), x, query=query, given=evidence))
@@ -186,14 +201,23 @@ class TextModel:
 
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
-        notes = {"domain": "text", "alphabet": self.alphabet_, "hole": self.hole}
+        notes = self._notes(self.alphabet_)
         save_model(folder, self._fitted(), law=self.queries, notes=notes)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TextModel":
-        """Loads what `save` saved, onto the GPU if there is one."""
+        """Loads what `save` saved, onto the GPU if there is one.
+
+        A training that was stopped is loaded from its last checkpoint.
+        """
         saved = load_saved(folder, device=default_device())
-        if saved.notes.get("domain") != "text":
+        levels = saved.model.schema.variables[0].levels
+        notes, alphabet = saved.notes, saved.notes.get("alphabet")
+        if (
+            notes.get("domain") != "text"
+            or not isinstance(alphabet, str)
+            or tuple(alphabet) != levels
+        ):
             raise CheckpointError(f'"{folder}" does not hold a model of text.')
         network: Any = saved.model.network
         loaded = cls(
@@ -202,9 +226,9 @@ class TextModel:
             width=network.width,
             heads=network.heads,
             queries=saved.law if saved.law is not None else "any",
-            hole=saved.notes["hole"],
+            hole=notes.get("hole", HOLE),
         )
-        loaded.model_, loaded.alphabet_ = saved.model, saved.notes["alphabet"]
+        loaded.model_, loaded.alphabet_ = saved.model, alphabet
         return loaded
 
     @classmethod
@@ -220,6 +244,8 @@ class TextModel:
     def _read(self, text: str) -> tuple[Tensor, Tensor]:
         """A text with holes as values ``(1, length)`` and what is known ``(1, length)``."""
         self._fitted()
+        if not isinstance(text, str):
+            raise QueryError(f"`text` must be a string; got {type(text).__name__}.")
         if not 1 <= len(text) <= self.length:
             raise QueryError(
                 f"`text` must have 1 to {self.length} characters; it has {len(text)}. "
@@ -235,4 +261,4 @@ class TextModel:
 
 
 def _generator(seed: int | None) -> torch.Generator | None:
-    return None if seed is None else torch.Generator().manual_seed(seed)
+    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))

@@ -12,11 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_count
 
 # Longest wavelength of the rotary positions is 2 pi times this (Su et al., 2021).
 ROTARY_BASE = 10_000.0
 MLP_RATIO = 4
+
+
+def check_shape(layers: int, width: int, heads: int) -> None:
+    """Refuses a network without blocks, or whose heads do not share its width."""
+    for name, value in (("layers", layers), ("width", width), ("heads", heads)):
+        check_count(name, value)
+    if width % heads:
+        raise ConfigError(f"`heads` must divide `width`; got {heads} and {width}.")
 
 
 class Rotary(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import check_choice
-from anyorder.networks.blocks import Block, Rotary
+from anyorder.networks.blocks import Block, Rotary, check_shape
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
 from anyorder.networks.path_attention import Segment, attend, path_segments
@@ -60,6 +60,7 @@ class PathStreams(PathNetwork[PathState]):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_shape(layers, width, heads)
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("positions", positions, get_args(Positions))
         self.positions, self.coordinates, self.dropout = positions, coordinates, dropout

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.errors import check_choice
-from anyorder.networks.blocks import Block, Rotary
+from anyorder.networks.blocks import Block, Rotary, check_shape
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
 from anyorder.variables import Schema
@@ -52,6 +52,7 @@ class Transformer(MaskedNetwork):
     ) -> None:
         super().__init__()
         check_choice("positions", positions, get_args(Positions))
+        check_shape(layers, width, heads)
         self.layers, self.width, self.heads = layers, width, heads
         self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
         self.embedding = VariableEmbedding(schema, width=width, variables=positions != "rotary")

@@ -45,7 +45,7 @@ def run_jobs(
         identity: What the results depend on, in plain values.
         at_once: How many processes, with one thread each; 1 stays in this process.
     """
-    wanted, plain = list(names), json.loads(json.dumps(identity))
+    wanted, plain = list(dict.fromkeys(names)), json.loads(json.dumps(identity))
     places = {name: folder / name / EVALUATION for name in wanted}
     for path in places.values():
         _check_same(path, plain)
@@ -85,7 +85,10 @@ def _run(job: Job, name: str, folder: Path, identity: dict[str, Any]) -> None:
 def _check_same(path: Path, identity: dict[str, Any]) -> None:
     if not path.exists():
         return
-    done = json.loads(path.read_text()).get("identity")
+    try:
+        done = json.loads(path.read_text())["identity"]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f'"{path}" is damaged: delete it, and it is made again.') from None
     if done != identity:
         odd = next(k for k in identity if not isinstance(done, dict) or done.get(k) != identity[k])
         raise ConfigError(

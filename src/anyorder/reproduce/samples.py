@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from anyorder.data.text import chunks, decode
-from anyorder.errors import check_count
+from anyorder.errors import check_seed
 from anyorder.estimators.text import TextModel
 from anyorder.reproduce.record import print_json
 from anyorder.reproduce.text_models import read_text
@@ -32,7 +32,7 @@ def samples(
         seed: Of the holes and the fills.
         json: Whether to print one JSON object.
     """
-    check_count("seed", seed, low=0, high=2**63 - 1)
+    check_seed(seed)
     model = TextModel.shipped() if run is None else TextModel.load(run)
     text = read_text(data)
     rows = chunks(text.test, model.length, len(HOLE_SHARES))

@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from anyorder.enumeration import all_sets, edge_law, entropy, node_law, set_index
-from anyorder.errors import check_count
+from anyorder.errors import check_count, check_seed
 from anyorder.lattice import training_masks
 from anyorder.masks import UniformCardinality
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom, lexicographic
@@ -114,7 +114,7 @@ def table7(
         record: A file to which the numbers are written with the command and the commit.
     """
     check_count("samples", samples, high=10**10)
-    check_count("seed", seed, low=0, high=2**63 - 1)
+    check_seed(seed)
     check_record(record)
     generator = torch.Generator().manual_seed(seed)
     with Console(stderr=True).status("Enumerating and drawing the laws over masks ..."):

@@ -84,6 +84,7 @@ def fit(
     settings: TrainingSettings,
     valid: Validation | None = None,
     folder: str | Path | None = None,
+    notes: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Fit:
     """Trains a model in place (Alg. 1 of the paper, with any objective).
@@ -100,12 +101,13 @@ def fit(
             that would be returned, without gradients, in all processes.
         folder: Where checkpoints and metrics go. A run that is there already, of the same model
             and settings, is gone on with; Ctrl-C leaves a checkpoint.
+        notes: What is saved with the model of each checkpoint; see `save_model`.
         progress: Whether a line on standard error shows how it goes.
     """
     low_precision(settings.precision, model.device.type)
     if settings.patience is not None and valid is None:
         raise ConfigError("`patience` needs `valid`: without it nothing is evaluated.")
-    run = _Run(model, data, objective, settings, valid, folder)
+    run = _Run(model, data, objective, settings, valid, folder, notes)
     run.resume()
     run.train(progress=progress)
     fill(named_tensors(model), run.learner.result())
@@ -124,13 +126,14 @@ class _Run:
         settings: TrainingSettings,
         valid: Validation | None,
         folder: str | Path | None,
+        notes: Mapping[str, Any] | None,
     ) -> None:
         self.team = Team(model.device)
         check_rows(settings, self.team)
         self.data, self.objective = data, objective
         self.settings, self.valid = settings, valid
         self.folder = None if folder is None else RunFolder(folder)
-        self.described = describe_model(model, law=getattr(objective, "law", None))
+        self.described = describe_model(model, law=getattr(objective, "law", None), notes=notes)
         rows: dict[str, Any] = getattr(data, "describe", dict)()
         parts = {"settings": asdict(settings), "objective": _describe(objective), "data": rows}
         self.identity = as_json(parts)
