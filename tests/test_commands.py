@@ -98,6 +98,7 @@ def test_figure3_at_its_smallest(tmp_path, capsys):
     curves = (tmp_path / "tiny" / "figure3.csv").read_text().splitlines()
     assert curves[0] == "law,seconds,marginal_bits"
     assert {line.split(",")[0] for line in curves[1:]} == set(LAWS)
+    assert (tmp_path / "tiny" / "figure3.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_models_that_are_compared_have_as_many_parameters():
