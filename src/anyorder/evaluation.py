@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anyorder.errors import check_count, check_seed
 from anyorder.masks import Bernoulli
-from anyorder.model import MAX_BATCH, AnyOrderModel
+from anyorder.model import AnyOrderModel
 from anyorder.queries import checked_question, log_prob
 from anyorder.query_laws import ConditionalQueries, Query
 from anyorder.random_sets import uniform
@@ -103,7 +103,7 @@ def stratified_log_prob(
     query: Tensor | None = None,
     given: Tensor | None = None,
     steps: int = 32,
-    max_batch: int = MAX_BATCH,
+    max_batch: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """An unbiased estimate of `log_prob` from a few steps of the walk, for masked networks.
@@ -117,7 +117,9 @@ def stratified_log_prob(
     check_count("steps", steps)
     x, query, given = checked_question(model, x, query, given)
     if model.is_one_pass:
-        return log_prob(model, x, query=query, given=given, generator=generator)
+        return log_prob(
+            model, x, query=query, given=given, max_batch=max_batch, generator=generator
+        )
     rank = model.protocol.rank(query, generator=generator)
     num_asked = query.sum(dim=1)
     edges = torch.arange(steps, device=x.device)

@@ -16,8 +16,11 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.protocols import DecompositionProtocol
 from anyorder.variables import Schema
 
-MAX_BATCH = 256
-"""Rows of a pass while answering: keeps memory flat, and is enough to keep a processor busy."""
+GPU_ROWS = 256
+"""Rows of a pass while answering on a GPU: keeps memory flat, and the GPU busy."""
+
+CPU_ACTIVATIONS = 400_000
+"""Numbers of the residual stream of a pass on a CPU: more do not stay in its cache."""
 
 
 class Factors(NamedTuple):
@@ -82,8 +85,21 @@ class AnyOrderModel(nn.Module):
         """Whether a question takes one pass, rather than one for each variable asked."""
         return isinstance(self.network, PathNetwork)
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows a pass has while answering, unless told otherwise."""
+        if self.device.type != "cpu":
+            return GPU_ROWS
+        return max(1, CPU_ACTIVATIONS // (self.network.width * self.num_variables))
+
     def factors(
-        self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor, max_batch: int = MAX_BATCH
+        self,
+        x: Tensor,
+        *,
+        query: Tensor,
+        given: Tensor,
+        rank: Tensor,
+        max_batch: int | None = None,
     ) -> Factors:
         """The log probabilities of all edges on the paths of the questions (Alg. 2 of the paper).
 
@@ -92,9 +108,9 @@ class AnyOrderModel(nn.Module):
             query: Shape ``(batch, vars)``.
             given: Shape ``(batch, vars)``.
             rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
-            max_batch: Rows of a pass.
+            max_batch: Rows of a pass; `rows_at_once` by default.
         """
-        network = self.network
+        network, max_batch = self.network, max_batch or self.rows_at_once
         if isinstance(network, MaskedNetwork):
             return self._walk(network, x, query, given, rank, max_batch)
         parts = []

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anyorder.conditionals.categorical import Categorical
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
-from anyorder.model import MAX_BATCH, AnyOrderModel
+from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.protocols import RemoveRandom
 from anyorder.random_sets import source_device
@@ -61,7 +61,7 @@ def log_prob(
     method: Method = "walk",
     orders: int = 1,
     combine: Combine = "elbo",
-    max_batch: int = MAX_BATCH,
+    max_batch: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""The log-likelihood log p(x_query | x_given) of each row, in nats (Alg. 2 of the paper).
@@ -77,7 +77,7 @@ def log_prob(
         orders: With `RemoveRandom`: how many random paths are walked.
         combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
             bound; "mixture" is the log of the mean of their likelihoods (appendix A).
-        max_batch: Rows of a pass: bounds memory.
+        max_batch: Rows of a pass: bounds memory. By default, what suits the processor.
         generator: The source of randomness, for `RemoveRandom`.
 
     Returns:
@@ -86,7 +86,8 @@ def log_prob(
     check_choice("method", method, get_args(Method))
     check_choice("combine", combine, get_args(Combine))
     check_count("orders", orders)
-    check_count("max_batch", max_batch)
+    if max_batch is not None:
+        check_count("max_batch", max_batch)
     source_device(generator)  # refuses what is no generator
     x, query, given = checked_question(model, x, query, given)
     if method == "ratio":
@@ -109,7 +110,7 @@ def _walk(
     x: Tensor,
     query: Tensor,
     given: Tensor,
-    max_batch: int,
+    max_batch: int | None,
     generator: torch.Generator | None,
 ) -> Tensor:
     rank = model.protocol.rank(query, generator=generator)
@@ -183,11 +184,13 @@ def sample(
     rank = model.protocol.rank(query, generator=generator)
     filled = x.repeat_interleave(n, dim=0)
     steps = _cached_steps if cache and model.is_one_pass else _plain_steps
-    walk = steps(model, filled, query, given, rank, n)
-    for rows, targets, conditional in walk:
-        tempered = conditional.tempered(temperature, top_k)
-        drawn = tempered.mode() if how == "greedy" else tempered.sample(generator=generator)
-        filled[rows, targets] = drawn.to(filled.dtype)
+    with torch.inference_mode():  # cheaper than no gradients, step by step
+        for rows, targets, conditional in steps(model, filled, query, given, rank, n):
+            if temperature != 1 or top_k is not None:
+                conditional = conditional.tempered(temperature, top_k)
+            greedy = how == "greedy"
+            drawn = conditional.mode() if greedy else conditional.sample(generator=generator)
+            filled[rows, targets] = drawn.to(filled.dtype)
     return filled.view(len(x), n, -1)
 
 
