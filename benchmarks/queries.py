@@ -218,10 +218,12 @@ def _draw_growth(out: Path, lines: list[tuple[str, int, float, int]]) -> None:
             mine = [line for line in lines if line[0] == name]
             values = [float(line[column]) / (1e6 if column == 3 else 1) for line in mine]
             axes.plot([line[1] for line in mine], values, marker="o", label=name)
-        axes.set(xscale="log", yscale="log", xlabel="N", ylabel=label)
+        axes.set(xscale="log", yscale="log" if column == 2 else "linear", xlabel="N", ylabel=label)
         lengths = sorted({line[1] for line in lines})
         axes.set_xticks(lengths, labels=[str(n) for n in lengths])
         axes.minorticks_off()
+        if column == 3:
+            axes.set_ylim(bottom=0)
         axes.legend()
     figure.savefig(out, dpi=160)
 
