@@ -97,8 +97,8 @@ def table1() -> str:
     words = (
         f"Bits: joint and marginal for each of {settings['length']} characters, conditional for "
         f"each character asked with a random half given; {settings['rows']} test chunks of "
-        f"{settings['data']}; {settings['layers']} layers of width {settings['width']}, "
-        f"{settings['minutes']:g} minutes of one core each. {_source(record)}"
+        f"{settings['data']['name']}; {settings['layers']} layers of width {settings['width']}, "
+        f"{settings['settings']['minutes']:g} minutes of one core each. {_source(record)}"
     )
     return "\n".join([*lines, "", words])
 
