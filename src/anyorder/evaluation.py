@@ -16,7 +16,7 @@ from anyorder.masks import Bernoulli
 from anyorder.model import AnyOrderModel
 from anyorder.queries import checked_question, log_prob
 from anyorder.query_laws import ConditionalQueries, Query
-from anyorder.random_sets import uniform
+from anyorder.random_sets import subsets, uniform
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
         torch.randperm(rows, generator=generator) + torch.rand(rows, generator=generator)
     ) / rows
     sizes = 1 + (quantiles * num_variables).long().clamp(max=num_variables - 1)
-    order = torch.rand(rows, num_variables, dtype=torch.float64, generator=generator).argsort(dim=1)
-    query = torch.zeros(rows, num_variables, dtype=torch.bool).scatter_(
-        1, order, torch.arange(num_variables) < sizes[:, None]
-    )
+    everything = torch.ones(rows, num_variables, dtype=torch.bool)
+    query = subsets(sizes, everything, generator=generator)
     return Query(torch.zeros_like(query), query)
 
 

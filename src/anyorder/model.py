@@ -13,6 +13,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.errors import ConfigError
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.paths import edge_places, path_lists
 from anyorder.protocols import DecompositionProtocol
 from anyorder.variables import Schema
 
@@ -150,14 +151,9 @@ class AnyOrderModel(nn.Module):
         max_batch: int,
     ) -> Factors:
         """One pass an edge: the steps of all walks are the rows of batches."""
-        num_asked = query.sum(dim=1)
-        row = torch.arange(len(x), device=x.device).repeat_interleave(num_asked)
-        first = num_asked.cumsum(0) - num_asked
-        step = torch.arange(len(row), device=x.device) - first[row]
-        order = rank.masked_fill(~query, x.shape[1]).argsort(
-            dim=1
-        )  # the query first, along its path
-        target = order[row, step]
+        path, num_asked = path_lists(query, rank)
+        row, step = edge_places(num_asked)
+        target = path[row, step]
         parts = [torch.zeros(0, device=x.device)]
         for start in range(0, len(row), max_batch):
             edges = slice(start, start + max_batch)

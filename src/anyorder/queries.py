@@ -21,6 +21,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
+from anyorder.networks.paths import path_lists
 from anyorder.protocols import RemoveRandom
 from anyorder.random_sets import source_device
 
@@ -200,11 +201,10 @@ Step = tuple[Tensor, Tensor, Categorical]
 
 def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Step by step: the rows whose path goes on, and the next variable of each."""
-    order = rank.masked_fill(~query, query.shape[1]).argsort(dim=1)
-    num_asked = query.sum(dim=1)
+    path, num_asked = path_lists(query, rank)
     for step in range(int(num_asked.max())):
         rows = (num_asked > step).nonzero().squeeze(1)
-        yield rows, order[rows, step]
+        yield rows, path[rows, step]
 
 
 def _draws(rows: Tensor, n: int) -> Tensor:

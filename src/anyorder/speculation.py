@@ -21,6 +21,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.paths import path_lists
 from anyorder.queries import answering, checked_question
 from anyorder.random_sets import uniform
 
@@ -76,7 +77,7 @@ def _draw_group(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, int]:
     """Rows that all ask `length` variables."""
-    path = rank.masked_fill(~query, query.shape[1]).argsort(dim=1)[:, :length]  # (rows, length)
+    path = path_lists(query, rank)[0][:, :length]
     state = network.encode(x, given)
     known = passes = 0
     while known < length:

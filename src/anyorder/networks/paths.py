@@ -60,7 +60,7 @@ def along_paths(
         steps = bucket.path.shape[1]
         start[rows] = end + steps * torch.arange(len(rows), device=rows.device)
         end += steps * len(rows)
-    row, step = _edges(num_query)
+    row, step = edge_places(num_query)
     if not features:  # no row has a query
         features = [torch.zeros(0, width, device=x.device, dtype=torch.get_default_dtype())]
     return PathFeatures(_gather(features, start[row] + step), row, step, path[row, step])
@@ -137,7 +137,7 @@ def _tokens(counts: Tensor) -> Tensor:
     return counts[0] + 2 * counts[1]
 
 
-def _edges(num_query: Tensor) -> tuple[Tensor, Tensor]:
+def edge_places(num_query: Tensor) -> tuple[Tensor, Tensor]:
     """Row and step of every edge, in order. Shapes ``(edges,)``."""
     row = torch.arange(len(num_query), device=num_query.device).repeat_interleave(num_query)
     first = num_query.cumsum(0) - num_query
