@@ -80,7 +80,9 @@ def table1() -> str:
         "path": "path, marginal questions",
         "path_mix": "path, any questions (`TextModel`)",
         "path_rnd": "path, random orders",
-        "left_to_right": "left to right: the joint only",
+        "path_one_stream": "path, one stream, marginal questions",
+        "path_mix_one_stream": "path, one stream, any questions",
+        "left_to_right": "left to right, one stream: the joint only",
     }
     found = {(row["model"], row["metric"]): row for row in record["rows"]}
     settings = record["settings"]

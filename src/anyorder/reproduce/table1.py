@@ -32,10 +32,12 @@ PAIRS = (
     ("path_mix", "mac_strided"),
     ("path_mix", "ardm"),
     ("path", "left_to_right"),
+    ("path_one_stream", "left_to_right"),
+    ("path_mix_one_stream", "path_mix"),
 )
 """Differences that the table states, a - b: negative is better for a."""
 
-ASKS_NO_CONDITIONALS = ("path", "path_rnd", "left_to_right")
+ASKS_NO_CONDITIONALS = ("path", "path_rnd", "path_one_stream", "left_to_right")
 
 METRICS = ("joint", "marginal", "conditional")
 

@@ -110,7 +110,13 @@ TABLE1: Mapping[str, Entry] = {
     "path": Entry("path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
     "path_mix": Entry("path", lambda n: PathLoss(text_queries(n)), mac_protocol),
     "path_rnd": Entry("path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
-    # One stream: half the tokens, as an ordinary autoregressive network has them.
+    # One stream: half the tokens, so more steps in the same time; no `univariates`.
+    "path_one_stream": Entry(
+        "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol
+    ),
+    "path_mix_one_stream": Entry(
+        "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol
+    ),
     "left_to_right": Entry(
         "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol
     ),
