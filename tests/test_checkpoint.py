@@ -259,3 +259,10 @@ def test_difference_names_the_first_field_that_differs():
     assert difference(saved, saved) is None
     now = {"network": {"layers": 3, "width": 8}, "seed": 0}
     assert difference(saved, now) == "`network.layers` is 2 there and 3 now"
+
+
+def test_a_network_of_other_variables_is_refused():
+    model = toy_model()
+    other = Schema(tuple(Variable.categorical(v.name, range(7)) for v in model.schema))
+    with pytest.raises(ConfigError, match="`conditionals` was built for other variables"):
+        AnyOrderModel(other, model.network, model.conditionals, model.protocol)

@@ -552,7 +552,7 @@ def test_data_must_give_the_rows_asked_for():
         def batch(self, step, size, *, generator):
             return super().batch(step, size - 1, generator=generator)
 
-    with pytest.raises(ConfigError, match="must give 8 rows a step; got 7"):
+    with pytest.raises(ConfigError, match=r"8 rows of 5 variables a step; got shape \(7, 5\)"):
         train(data=Short())
 
 
@@ -631,3 +631,47 @@ def _together(folder):
 
 if __name__ == "__main__":
     {"kill": _kill, "together": _together}[sys.argv[1]](Path(sys.argv[2]))
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    refused = []
+
+    def meddle():
+        with pytest.raises(CheckpointError, match="Another process is training") as error:
+            fit(toy_model(), ToyData(), ArdmLoss(), settings=SETTINGS, folder=tmp_path)
+        refused.append(error)
+
+    fit(toy_model(), ToyData(2, meddle), ArdmLoss(), settings=SETTINGS, folder=tmp_path)
+    assert len(refused) == 1
+
+
+def test_a_finished_cosine_run_says_why_it_cannot_be_trained_longer(tmp_path):
+    fit(toy_model(), ToyData(), ArdmLoss(), settings=SETTINGS, folder=tmp_path)
+    longer = replace(SETTINGS, steps=20)
+    with pytest.raises(CheckpointError, match=r'`settings.steps` is 12 .* schedule="constant"'):
+        fit(toy_model(), ToyData(), ArdmLoss(), settings=longer, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (0, torch.nn.Linear(2, 2), "`model` must be an AnyOrderModel; got Linear"),
+        (1, torch.zeros(4, 2), "`data` must have a method `batch`; got Tensor"),
+        (2, UniformCardinality(3), "`objective` must be an Objective; got UniformCardinality"),
+    ],
+)
+def test_arguments_in_the_wrong_place_are_named(place, value, words):
+    arguments = [toy_model(), ToyData(), ArdmLoss()]
+    arguments[place] = value
+    with pytest.raises(ConfigError, match=words):
+        fit(*arguments, settings=SETTINGS)
+
+
+def test_rows_of_another_width_are_refused():
+    class Wide(ToyData):
+        def batch(self, step, size, *, generator):
+            x, available = super().batch(step, size, generator=generator)
+            return torch.cat([x, x], dim=1), available
+
+    with pytest.raises(ConfigError, match=f"rows of {NUM_VARIABLES} variables a step"):
+        fit(toy_model(), Wide(), ArdmLoss(), settings=SETTINGS)

@@ -55,6 +55,9 @@ class AnyOrderModel(nn.Module):
             raise ConfigError(
                 f"`network` must be a MaskedNetwork or a PathNetwork; got {type(network).__name__}."
             )
+        for name, part in (("network", network), ("conditionals", conditionals)):
+            if getattr(part, "schema", schema) != schema:
+                raise ConfigError(f"`{name}` was built for other variables than `schema` has.")
         ranked = getattr(protocol, "num_variables", None)
         if ranked not in (None, schema.num_variables):
             raise ConfigError(

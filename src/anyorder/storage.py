@@ -14,10 +14,12 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -93,6 +95,23 @@ class RunFolder:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._good: str | None = None  # the newest one that is known to be complete
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes from training into the folder; the system frees it at the end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise CheckpointError(
+                f'Another process is training into "{self.folder}". Wait for it, or train into '
+                "another folder."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def names(self) -> list[str]:
         """The checkpoints that there are, the newest first."""
@@ -172,6 +191,14 @@ def difference(saved: Any, now: Any, place: str = "") -> str | None:
         found = (
             difference(saved.get(key), now.get(key), f"{place}.{key}" if place else key)
             for key in keys
+        )
+        return next((words for words in found if words), None)
+    if isinstance(saved, list) and isinstance(now, list):
+        if len(saved) != len(now):
+            return f"`{place}` has {len(saved)} entries there and {len(now)} now"
+        found = (
+            difference(*pair, f"{place}[{i}]")
+            for i, pair in enumerate(zip(saved, now, strict=True))
         )
         return next((words for words in found if words), None)
     return None if saved == now else f"`{place}` is {_short(saved)} there and {_short(now)} now"

@@ -68,7 +68,7 @@ class CategoricalConditionals(Conditionals):
 
     def __init__(self, schema: Schema, *, width: int) -> None:
         super().__init__()
-        self.width = width
+        self.schema, self.width = schema, width
         sizes = [variable.num_levels for variable in schema]
         self.shared = len({variable.levels for variable in schema}) == 1
         tables = 1 if self.shared else len(sizes)

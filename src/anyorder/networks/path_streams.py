@@ -61,6 +61,7 @@ class PathStreams(PathNetwork[PathState]):
     ) -> None:
         super().__init__()
         check_shape(layers, width, heads)
+        self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("positions", positions, get_args(Positions))
         self.positions, self.coordinates, self.dropout = positions, coordinates, dropout

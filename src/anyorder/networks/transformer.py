@@ -53,6 +53,7 @@ class Transformer(MaskedNetwork):
         super().__init__()
         check_choice("positions", positions, get_args(Positions))
         check_shape(layers, width, heads)
+        self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
         self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
         self.embedding = VariableEmbedding(schema, width=width, variables=positions != "rotary")

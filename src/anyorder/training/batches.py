@@ -56,7 +56,7 @@ def micro_batches(
     step: int,
 ) -> Iterator[MicroBatch]:
     """The rows of this process in each micro-batch of a step, and the questions on them."""
-    x, available = _rows(data, settings, step)
+    x, available = _rows(data, settings, step, model.num_variables)
     questions = step_generator(settings.seed, step, "questions")
     size, micro = settings.batch // settings.draws, settings.batch // settings.accumulate
     mine = team.rows(micro)
@@ -70,12 +70,15 @@ def micro_batches(
 
 
 def _rows(
-    data: TrainingData, settings: TrainingSettings, step: int
+    data: TrainingData, settings: TrainingSettings, step: int, num_variables: int
 ) -> tuple[Tensor, Tensor | None]:
     generator = step_generator(settings.seed, step, "rows")
     x, available = data.batch(step, settings.batch, generator=generator)
-    if len(x) != settings.batch:
-        raise ConfigError(f"`data` must give {settings.batch} rows a step; got {len(x)}.")
+    if x.shape != (settings.batch, num_variables):
+        raise ConfigError(
+            f"`data` must give {settings.batch} rows of {num_variables} variables a step; "
+            f"got shape {tuple(x.shape)}."
+        )
     return x, available
 
 

@@ -7,7 +7,7 @@ other processes, evaluates, and saves; Ctrl-C is heard there and nowhere else.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time
@@ -44,6 +44,11 @@ Validation = Callable[[AnyOrderModel], float]
 
 MODEL_FIELDS = ("schema", "network", "conditionals", "protocol")
 """What makes a model the same one; its law is part of the objective."""
+
+_LONGER = (
+    ': the learning rate of a "cosine" schedule ends with its budget, so that only runs with '
+    'schedule="constant" can be trained longer.'
+)
 
 CLOCK_TICK = 1e-9
 """The shortest time, in seconds, that a rate is taken over."""
@@ -104,12 +109,14 @@ def fit(
         notes: What is saved with the model of each checkpoint; see `save_model`.
         progress: Whether a line on standard error shows how it goes.
     """
+    _check_types(model, data, objective, settings)
     low_precision(settings.precision, model.device.type)
     if settings.patience is not None and valid is None:
         raise ConfigError("`patience` needs `valid`: without it nothing is evaluated.")
     run = _Run(model, data, objective, settings, valid, folder, notes)
-    run.resume()
-    run.train(progress=progress)
+    with run.held():
+        run.resume()
+        run.train(progress=progress)
     fill(named_tensors(model), run.learner.result())
     model.eval()
     return run.fit
@@ -146,6 +153,11 @@ class _Run:
         self.speed = 0.0  # rows a second
         self.is_whole = True  # whether no step is half done
         self.is_agreed = False  # whether all processes stop here
+
+    def held(self) -> AbstractContextManager[None]:
+        """While the folder is this run's alone."""
+        mine = self.folder if self.team.is_first else None
+        return nullcontext() if mine is None else mine.held()
 
     def resume(self) -> None:
         """Goes on from the last checkpoint, if there is one."""
@@ -322,11 +334,28 @@ class _Run:
         if words is not None:
             raise CheckpointError(
                 f'"{folder}" holds another run: {words}. '
-                "Train into another folder, or with the settings of that run."
+                "Train into another folder, or with the settings of that run"
+                + (_LONGER if words.startswith(("`settings.steps`", "`settings.minutes`")) else ".")
             )
 
     def _share(self) -> float:
         return share_done(self.settings, self.fit.step, self.fit.seconds)
+
+
+def _check_types(model: object, data: object, objective: object, settings: object) -> None:
+    """Refuses arguments in the wrong place before any work is done."""
+    for name, value, kind in (
+        ("model", model, AnyOrderModel),
+        ("objective", objective, Objective),
+        ("settings", settings, TrainingSettings),
+    ):
+        if not isinstance(value, kind):
+            article = "an" if kind.__name__[0] in "AO" else "a"
+            raise ConfigError(
+                f"`{name}` must be {article} {kind.__name__}; got {type(value).__name__}."
+            )
+    if not callable(getattr(data, "batch", None)):
+        raise ConfigError(f"`data` must have a method `batch`; got {type(data).__name__}.")
 
 
 def _is_multiple(step: int, every: int | None) -> bool:
