@@ -70,10 +70,11 @@ class MaskedObjective(Objective):
         if not isinstance(model.network, MaskedNetwork):
             raise ConfigError(f"{type(self).__name__} trains masked networks; use `PathLoss`.")
         observed, weights = drawn
-        variables = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+        variables = torch.arange(observed.shape[1], device=x.device).expand(len(x), -1)
         features = model.network(x, observed)
         unused = weights == 0  # observed, unavailable, or without weight: not read
-        logs = model.conditionals(features, variables).log_prob(x.masked_fill(unused, 0))
+        values = x[:, : observed.shape[1]].masked_fill(unused, 0)
+        logs = model.conditionals(features, variables).log_prob(values)
         return -(weights.to(logs.dtype) * logs.masked_fill(unused, 0)).sum(dim=1)
 
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anyorder.conditionals.categorical import Categorical
-from anyorder.conditionals.contracts import Conditionals
+from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.errors import ConfigError
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.paths import edge_places, path_lists
@@ -126,7 +125,7 @@ class AnyOrderModel(nn.Module):
             parts.append(Factors(log_prob, row, path.step, target))
         return Factors(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
-    def predict(self, x: Tensor, observed: Tensor, targets: Tensor) -> Categorical:
+    def predict(self, x: Tensor, observed: Tensor, targets: Tensor) -> Distribution:
         """The conditionals p(x_i | x_observed) of some variables of each row.
 
         Args:

@@ -17,13 +17,17 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.contracts import Distribution
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.paths import path_lists
 from anyorder.protocols import RemoveRandom
 from anyorder.random_sets import source_device
+from anyorder.variables import Variable
+
+GAIN_NODES = 32
+"""Quantiles that stand for a continuous variable in expectations over it."""
 
 Inputs = ParamSpec("Inputs")
 Answer = TypeVar("Answer")
@@ -122,7 +126,7 @@ def _walk(
 
 
 @answering
-def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Categorical:
+def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Distribution:
     """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
 
     Those of observed variables say what the model would have expected and are not answers to a
@@ -195,7 +199,7 @@ def sample(
     return filled.view(len(x), n, -1)
 
 
-Step = tuple[Tensor, Tensor, Categorical]
+Step = tuple[Tensor, Tensor, Distribution]
 """Rows of the batch of draws, the variable that each draws next, and its conditional."""
 
 
@@ -227,7 +231,7 @@ def _plain_steps(
 
 def _next(
     model: AnyOrderModel, x: Tensor, told: Tensor, given: Tensor, rank: Tensor, wanted: Tensor
-) -> Categorical:
+) -> Distribution:
     """The conditional of the next variable of each path, without a cache."""
     network = model.network
     if isinstance(network, MaskedNetwork):
@@ -273,8 +277,9 @@ def information_gain(
     r"""How much learning `candidate` is expected to tell about `target`, in nats.
 
     H(target | given) minus the mean of H(target | given, candidate = v) over v ~ p(candidate |
-    given), by enumeration of the levels of `candidate`. It is not negative for a model whose
-    conditionals agree with each other; how far below zero it falls says how much they do not.
+    given): over all levels of a categorical `candidate`, over equally probable quantiles of a
+    continuous one. It is not negative for a model whose conditionals agree with each other; how far
+    below zero it falls says how much they do not.
 
     Returns:
         Shape ``(batch,)``.
@@ -284,16 +289,38 @@ def information_gain(
     asked = _only(model, x, target, candidate)
     x, _, given = checked_question(model, x, asked, given, reads_query=False)
     before = model.predict(x, given, _column(x, target)).entropy()[:, 0]
-    weights = model.predict(x, given, _column(x, candidate)).log_probs[:, 0].exp()
     known = given.clone()
     known[:, candidate] = True
     after = torch.zeros_like(before)
-    for level in range(model.schema.variables[candidate].num_levels):
+    for values, weights in _supposed(model, x, candidate, given):
         supposed = x.clone()
-        supposed[:, candidate] = level
-        entropies = model.predict(supposed, known, _column(x, target)).entropy()[:, 0]
-        after += weights[:, level] * entropies
+        supposed[:, candidate] = values.to(x.dtype)
+        after += weights * model.predict(supposed, known, _column(x, target)).entropy()[:, 0]
     return before - after
+
+
+def _supposed(
+    model: AnyOrderModel, x: Tensor, candidate: int, given: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values that stand for what `candidate` may be, and their weights. Shapes ``(batch,)``."""
+    conditional, variable = (
+        model.predict(x, given, _column(x, candidate)),
+        _variables(model)[candidate],
+    )
+    shape, device = (len(x), 1), x.device
+    if variable.kind == "categorical":
+        for level in range(variable.num_levels):
+            values = torch.full(shape, level, device=device)
+            yield values[:, 0], conditional.log_prob(values).exp()[:, 0]
+        return
+    for node in range(GAIN_NODES):
+        share = torch.full(shape, (node + 0.5) / GAIN_NODES, device=device)
+        yield conditional.icdf(share)[:, 0], torch.full((len(x),), 1 / GAIN_NODES, device=device)
+
+
+def _variables(model: AnyOrderModel) -> tuple[Variable, ...]:
+    """The variables that can be asked, in the order of the sets."""
+    return model.schema.variables[: model.num_variables]
 
 
 def _column(x: Tensor, variable: int) -> Tensor:
@@ -320,11 +347,11 @@ def checked_question(
     Values are checked where they are read: the given ones, and those that are asked if their
     likelihood is wanted.
     """
-    n = model.num_variables
-    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != n or len(x) == 0:
+    n, columns = model.num_variables, len(model.schema)
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != columns or len(x) == 0:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise QueryError(
-            f"`x` must be a tensor of shape (batch, {n}) with a row or more; got {got}."
+            f"`x` must be a tensor of shape (batch, {columns}) with a row or more; got {got}."
         )
     if x.dtype == torch.bool or x.is_complex():
         raise QueryError(f"`x` must hold numbers, the codes of levels; got {x.dtype}.")
@@ -332,7 +359,8 @@ def checked_question(
     sets: list[Tensor] = []
     for name, members in (("given", given), ("query", query)):
         if members is None:
-            sets.append(torch.zeros_like(x, dtype=torch.bool) if name == "given" else ~sets[0])
+            nothing = torch.zeros(len(x), n, dtype=torch.bool, device=x.device)
+            sets.append(nothing if name == "given" else ~sets[0])
             continue
         one = getattr(members, "ndim", 0) == 1  # the same set for all rows
         found = check_sets(name, members[None] if one else members, n)
@@ -340,19 +368,30 @@ def checked_question(
         sets.append(check_sets(name, wide, n, batch=len(x)).to(model.device))
     check_disjoint(*sets)
     read = sets[0] | sets[1] if reads_query else sets[0]
-    _check_levels(model, x, read)
-    return x.masked_fill(~read, 0).long(), sets[1], sets[0]
+    used = torch.nn.functional.pad(read, (0, columns - n), value=True)  # the context always is
+    _check_values(model, x, used)
+    kind = torch.float32 if _has_line(model) else torch.long
+    return x.masked_fill(~used, 0).to(kind), sets[1], sets[0]
 
 
-def _check_levels(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
-    """Refuses codes that no level has, where they are used."""
-    sizes = torch.tensor([variable.num_levels for variable in model.schema], device=x.device)
+def _has_line(model: AnyOrderModel) -> bool:
+    return any(variable.kind == "continuous" for variable in model.schema)
+
+
+def _check_values(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
+    """Refuses codes that no level has, and numbers that are not finite, where they are used."""
+    variables = model.schema.variables
+    sizes = torch.tensor([variable.num_levels for variable in variables], device=x.device)
     whole = x == x.floor() if x.is_floating_point() else torch.ones_like(used)
-    bad = (~((x >= 0) & (x < sizes) & whole) & used).nonzero()  # NaN compares to nothing
-    if len(bad):
-        row, variable = bad[0].tolist()
-        name = model.schema.variables[variable].name
-        raise QueryError(
-            f'`x` must hold codes of levels; "{name}" has {int(sizes[variable])} levels and row '
-            f"{row} holds {x[row, variable].item()}."
-        )
+    is_code = (x >= 0) & (x < sizes) & whole  # NaN compares to nothing
+    bad = (~torch.where(sizes > 0, is_code, x.isfinite()) & used).nonzero()
+    if not len(bad):
+        return
+    row, column = bad[0].tolist()
+    name, value = variables[column].name, x[row, column].item()
+    if sizes[column] == 0:
+        raise QueryError(f'`x` must hold finite numbers; row {row} of "{name}" holds {value}.')
+    raise QueryError(
+        f'`x` must hold codes of levels; "{name}" has {int(sizes[column])} levels and row '
+        f"{row} holds {value}."
+    )

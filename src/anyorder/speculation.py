@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.contracts import Distribution
 from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.paths import path_lists
 from anyorder.queries import answering, checked_question
 from anyorder.random_sets import uniform
+
+MAX_TRIES = 1000
+"""After so many draws p and q are taken to agree to rounding: any draw of p will do."""
 
 
 class Speculation(NamedTuple):
@@ -82,36 +85,44 @@ def _draw_group(
     known = passes = 0
     while known < length:
         left = path[:, known:]
-        draft = model.conditionals(network.ask(state, left), left)
+        guesses = network.ask(state, left)
+        draft = model.conditionals(guesses, left)
         values = draft.sample(generator=generator).to(x.dtype)
         passes, kept = passes + 1, left.shape[1]
         if kept > 1:
             features = network(x.scatter(1, left, values), query, given, rank).features
-            causal = model.conditionals(features.view(len(x), length, -1)[:, known:], left)
-            values, kept = _accept(draft, causal, values, generator)
-            passes += 1
+            causal = features.view(len(x), length, -1)[:, known:]
+            log_ratio = model.conditionals(causal, left).log_prob(values) - draft.log_prob(values)
+            streak = _streak(log_ratio, generator)
+            kept, passes = min(int(streak.min()) + 1, kept), passes + 1
+            refused = (streak < kept).nonzero().squeeze(1)
+            # Rows that refuse draw anew from what the draft left out; others keep their draft.
+            last = left[refused, kept - 1]
+            p = model.conditionals(causal[refused, kept - 1], last)
+            q = model.conditionals(guesses[refused, kept - 1], last)
+            values[refused, kept - 1] = _remainder(p, q, generator).to(x.dtype)
         x = x.scatter(1, left[:, :kept], values[:, :kept])
         state = network.tell(state, left[:, :kept], values[:, :kept])
         known += kept
     return x, passes
 
 
-def _accept(
-    draft: Categorical, causal: Categorical, values: Tensor, generator: torch.Generator | None
-) -> tuple[Tensor, int]:
-    """The values of a round, and how many of them all rows keep."""
-    chance = uniform(values.shape, device=values.device, generator=generator)
-    accepted = chance.log() < causal.log_prob(values) - draft.log_prob(values)
+def _streak(log_ratio: Tensor, generator: torch.Generator | None) -> Tensor:
+    """How many drafts of each row are accepted before its first refusal. Shape ``(rows,)``."""
+    chance = uniform(log_ratio.shape, device=log_ratio.device, generator=generator)
+    accepted = chance.log() < log_ratio
     accepted[:, 0] = True  # both passes saw the same; they differ by rounding only
-    streak = accepted.int().cumprod(dim=1).sum(dim=1)  # (rows,) drafts before the first refusal
-    least = int(streak.min())
-    if least == values.shape[1]:
-        return values, least
-    # Rows that refuse here draw anew from what the draft left out; the others keep their draft.
-    p, q = causal.log_probs[:, least].exp(), draft.log_probs[:, least].exp()
-    left = (p - q).clamp(min=0)
-    left = torch.where(left.any(dim=1, keepdim=True), left, p)  # p and q agree to rounding
-    remainder = Categorical(left.log())
-    anew = remainder.sample(generator=generator).to(values.dtype)
-    values[:, least] = torch.where(streak == least, anew, values[:, least])
-    return values, least + 1
+    return accepted.int().cumprod(dim=1).sum(dim=1)
+
+
+def _remainder(p: Distribution, q: Distribution, generator: torch.Generator | None) -> Tensor:
+    """Draws from (p - q)+, divided by its sum: from p, until one is kept with 1 - q / p."""
+    found = p.sample(generator=generator)
+    pending = torch.ones_like(found, dtype=torch.bool)
+    for _ in range(MAX_TRIES):
+        chance = uniform(found.shape, device=found.device, generator=generator)
+        pending &= chance.log() < q.log_prob(found) - p.log_prob(found)
+        if not pending.any():
+            break
+        found = torch.where(pending, p.sample(generator=generator), found)
+    return found

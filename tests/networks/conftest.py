@@ -5,6 +5,7 @@ import torch
 
 from anyorder import Schema, Variable
 from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 
@@ -30,20 +31,37 @@ def x() -> torch.Tensor:
     return torch.randint(5, (BATCH, NUM_VARIABLES), generator=torch.Generator().manual_seed(0))
 
 
+def mixed_schema(*context: Variable) -> Schema:
+    """Columns of a table whose values can be 0..4: levels, real numbers, atoms."""
+    levels = [Variable.categorical(f"level{i}", range(5)) for i in range(3)]
+    smooth = [Variable.continuous(f"smooth{i}") for i in range(3)]
+    spiked = [Variable.continuous(f"spiked{i}", atoms=(0.0, 3.0)) for i in range(3)]
+    return Schema((*levels, *smooth, *spiked, *context))
+
+
+SHAPE = {"layers": 3, "width": 16, "heads": 2}
+ALIKE = schema_of(*[5] * NUM_VARIABLES)
+TABLE = {"positions": "absolute", "shared": False}
+
+
 @pytest.fixture(
-    params=[(network, positions) for network in PATH_NETWORKS for positions in ("both", "rotary")],
+    params=[(net, kind) for net in PATH_NETWORKS for kind in ("both", "rotary", "table")],
     ids="-".join,
 )
 def path_network(request) -> torch.nn.Module:
-    network, positions = request.param
-    shape = {"layers": 3, "width": 16, "heads": 2, "positions": positions}
-    return wake(PATH_NETWORKS[network](schema_of(*[5] * NUM_VARIABLES), **shape))
+    network, kind = request.param
+    if kind == "table":
+        return wake(PATH_NETWORKS[network](mixed_schema(), **SHAPE, **TABLE))
+    return wake(PATH_NETWORKS[network](ALIKE, **SHAPE, positions=kind))
 
 
-@pytest.fixture(params=["absolute", "rotary", "both"])
+@pytest.fixture(params=["absolute", "rotary", "both", "table", "perceptron"])
 def masked_network(request) -> torch.nn.Module:
-    schema = schema_of(*[5] * NUM_VARIABLES)
-    return wake(Transformer(schema, layers=3, width=16, heads=2, positions=request.param))
+    if request.param == "perceptron":
+        return wake(ResidualMlp(mixed_schema(), width=16, hidden=24, blocks=2))
+    if request.param == "table":
+        return wake(Transformer(mixed_schema(), **SHAPE, **TABLE))
+    return wake(Transformer(ALIKE, **SHAPE, positions=request.param))
 
 
 @pytest.fixture

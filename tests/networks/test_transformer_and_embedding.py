@@ -5,9 +5,13 @@ import torch
 
 from anyorder import ConfigError, Schema, SchemaError, Variable
 from anyorder.networks.blocks import Rotary, _rotate
+from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.residual_mlp import ResidualMlp
+from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
-from tests.networks.conftest import NUM_VARIABLES, schema_of
+from tests.networks.conftest import NUM_VARIABLES, SHAPE, TABLE, mixed_schema, schema_of, wake
 
 
 @torch.no_grad()
@@ -49,16 +53,53 @@ def test_told_is_value_plus_variable_for_shared_and_own_variables():
     assert embedding.asked(variables).shape == (2, 2, 4)
 
 
-@pytest.mark.parametrize(
-    ("variable", "kind"),
-    [
-        (Variable.continuous("age"), "continuous"),
-        (Variable.categorical("state", ["a"], context=True), "context"),
-    ],
+def test_the_context_comes_last_and_something_is_asked():
+    context, asked = Variable.continuous("c", context=True), Variable.continuous("x")
+    with pytest.raises(SchemaError, match="must come after all others"):
+        VariableEmbedding(Schema((context, asked)), width=4)
+    with pytest.raises(SchemaError, match="all are context"):
+        VariableEmbedding(Schema((context,)), width=4)
+
+
+def test_a_continuous_value_is_told_by_where_it_is_and_by_the_atom_that_it_is():
+    embedding = wake(VariableEmbedding(mixed_schema(), width=4, shared=False))
+    smooth, spiked = torch.tensor([3]), torch.tensor([6])
+    near = torch.tensor([[0.0], [1e-6], [0.5]])
+    told = embedding.told(near, smooth)[:, 0]
+    torch.testing.assert_close(told[0], told[1], rtol=0, atol=1e-4)
+    assert not torch.allclose(told[0], told[2], atol=1e-3)
+    told = embedding.told(near, spiked)[:, 0]  # zero is an atom, and a millionth is not
+    assert not torch.allclose(told[0], told[1], atol=1e-3)
+    assert embedding.told(torch.tensor([[1e30], [-1e30]]), smooth).isfinite().all()
+
+
+CONTEXT = (
+    Variable.continuous("state", context=True),
+    Variable.categorical("mode", ["slow", "fast"], context=True),
 )
-def test_other_kinds_are_refused_by_name(variable, kind):
-    with pytest.raises(SchemaError, match=f"{variable.name!r}, which is {kind}"):
-        VariableEmbedding(Schema((variable,)), width=4)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [PathTransformer, SingleStreamPathTransformer, Transformer, ResidualMlp],
+    ids=lambda network: network.__name__,
+)
+@torch.no_grad()
+def test_every_feature_sees_the_context(network, x, sets):
+    shape = {"width": 16} if network is ResidualMlp else {**SHAPE, **TABLE}
+    network = wake(network(mixed_schema(*CONTEXT), **shape))
+    query, given = sets
+    rows = torch.cat([x.float(), torch.tensor([[0.3, 1.0]]).expand(len(x), -1)], dim=1)
+
+    def features(values):
+        if isinstance(network, MaskedNetwork):
+            return network(values, given)
+        return network(values, query, given, torch.arange(NUM_VARIABLES)).features
+
+    for column, value in ((NUM_VARIABLES, 1.7), (NUM_VARIABLES + 1, 0.0)):
+        other = rows.clone()
+        other[:, column] = value
+        assert ((features(other) - features(rows)).abs().amax(-1) > 1e-6).all()
 
 
 def test_rotary_scores_depend_on_the_distance_only():

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.conditionals.contracts import Conditionals
+from anyorder.errors import SchemaError
 from anyorder.random_sets import uniform
 from anyorder.variables import Schema
 
@@ -30,12 +31,27 @@ class Categorical:
         """The log probability of `values`, the codes of levels. Shape ``(...)``."""
         return self.log_probs.gather(-1, values.long().unsqueeze(-1)).squeeze(-1)
 
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of a code of at most `values`: for levels with an order."""
+        codes = torch.arange(self.logits.shape[-1], device=self.logits.device)
+        return self.log_probs.exp().masked_fill(codes > values.unsqueeze(-1), 0).sum(dim=-1)
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The least code whose CDF reaches a probability."""
+        below = self.logits.double().softmax(dim=-1).cumsum(dim=-1)
+        wanted = (probability.double() * below[..., -1]).unsqueeze(-1)
+        return (below < wanted).sum(dim=-1)
+
+    def mean(self) -> Tensor:
+        """The mean code: for levels that are evenly spaced."""
+        codes = torch.arange(self.logits.shape[-1], device=self.logits.device)
+        return (self.log_probs.exp() * codes).sum(dim=-1)
+
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """Draws a level for each edge. Shape ``(...)``."""
         # Doubles: a float32 uniform never falls below 2^-24, and rare levels would never be drawn.
-        cdf = self.logits.double().softmax(dim=-1).cumsum(dim=-1)
-        u = uniform(self.logits.shape[:-1], device=cdf.device, generator=generator)
-        return (cdf < (u * cdf[..., -1]).unsqueeze(-1)).sum(dim=-1)
+        shape, device = self.logits.shape[:-1], self.logits.device
+        return self.icdf(uniform(shape, device=device, generator=generator))
 
     def mode(self) -> Tensor:
         """The most probable level of each edge. Shape ``(...)``."""
@@ -58,19 +74,27 @@ class Categorical:
 class CategoricalConditionals(Conditionals):
     """Projects the features of an edge to the levels of its variable.
 
-    Variables that all have the same levels (the characters of a text) share one projection;
-    otherwise each has its own.
+    Variables that all have the same levels (the characters of a text) can share one projection.
 
     Args:
         schema: The variables.
         width: Size of the features.
+        shared: Whether one projection serves all; by default, where they have the same levels.
+            Columns of a table that happen to have the same levels should not share.
     """
 
-    def __init__(self, schema: Schema, *, width: int) -> None:
+    def __init__(self, schema: Schema, *, width: int, shared: bool | None = None) -> None:
         super().__init__()
         self.schema, self.width = schema, width
+        for variable in schema:
+            if variable.kind != "categorical":
+                raise SchemaError(
+                    "CategoricalConditionals takes categorical variables; "
+                    f'"{variable.name}" is {variable.kind}. Use MixedConditionals.'
+                )
         sizes = [variable.num_levels for variable in schema]
-        self.shared = len({variable.levels for variable in schema}) == 1
+        alike = len({variable.levels for variable in schema}) == 1
+        self.shared = alike if shared is None else alike and shared
         tables = 1 if self.shared else len(sizes)
         self.weight = nn.Parameter(torch.empty(tables, max(sizes), width))
         self.bias = nn.Parameter(torch.zeros(tables, max(sizes)))

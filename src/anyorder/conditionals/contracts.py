@@ -1,7 +1,7 @@
 """What conditionals promise: from the features of edges to distributions, whatever their kind."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,18 @@ class Distribution(Protocol):
 
     def log_prob(self, values: Tensor) -> Tensor:
         """The log probability (or density) of values."""
+        ...
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`."""
+        ...
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The least value whose CDF reaches a probability."""
+        ...
+
+    def mean(self) -> Tensor:
+        """The expectation; of codes, for categorical variables."""
         ...
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
@@ -26,7 +38,7 @@ class Distribution(Protocol):
         """In nats."""
         ...
 
-    def tempered(self, temperature: float, top_k: int | None = None) -> Self:
+    def tempered(self, temperature: float, top_k: int | None = None) -> "Distribution":
         """Sharper or flatter, and without all but the most probable values."""
         ...
 

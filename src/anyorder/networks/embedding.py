@@ -3,10 +3,8 @@
 A network sees *tokens*. A token is either **told** (a variable and its value: evidence, or a query
 value that later factors condition on) or **asked** (a variable alone: the question of the
 two-stream path network, the absorbing token of the masked one). Both kinds of network are built
-from these two calls, so a new kind of variable is added here and nowhere else:
-
-* a continuous variable is told by its value instead of a row of the table, same signature;
-* context variables become a few tokens made once from the row, neither told nor asked.
+from these two calls, so a new kind of variable is added here and nowhere else. Context variables,
+which are always given, become a few tokens made once from the row, neither told nor asked.
 """
 
 from collections.abc import Sequence
@@ -14,12 +12,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from anyorder.atoms import AtomTable
 from anyorder.errors import SchemaError
-from anyorder.variables import Level, Schema, Variable
+from anyorder.variables import Schema, Variable
 
 # GPT-2's scale. Embeddings are only ever read through a LayerNorm, so this sets how fast they turn
 # under Adam, not what the first layer sees.
 INITIAL_SCALE = 0.02
+
+KNOTS = 24
+"""Pieces of the line that a continuous value is seen in: normal quantiles, for standard values."""
+
+CONTEXT_TOKENS = 4
+"""As many tokens as all context variables are at most encoded into."""
 
 
 class VariableEmbedding(nn.Module):
@@ -27,15 +32,18 @@ class VariableEmbedding(nn.Module):
 
     told(i, x_i) = value(i, x_i) + variable(i),  asked(i) = blank + variable(i).
 
-    Variables with the same levels (the characters of a text, the pixels of an image) share one
-    table of values; otherwise each variable has rows of its own in one long table. Both are a
-    single lookup, at ``offset[variable] + code``.
+    Categorical variables with the same levels (the characters of a text, the pixels of an image)
+    share one table of values if there are no others; otherwise each variable has rows of its own in
+    one long table. Both are a single lookup, at ``offset[variable] + code``. A continuous value is
+    a point on the line, seen piece by piece, and a row of the table too where it is an atom.
 
     Args:
         schema: Describes the variables; their order is the order of the columns of ``x``.
         width: Size of the vectors.
         variables: Whether a vector says which variable it is of. Networks that know this from
             positions alone learn faster where variables differ in nothing else, as in text.
+        shared: Whether variables with the same levels share their rows; not for columns of a table
+            that happen to have the same levels.
 
     Example:
         >>> schema = Schema(tuple(Variable.categorical(name, [1, 2, 3]) for name in "xyz"))
@@ -45,20 +53,26 @@ class VariableEmbedding(nn.Module):
         (torch.Size([1, 2, 8]), torch.Size([2, 8]))
     """
 
-    def __init__(self, schema: Schema, *, width: int, variables: bool = True) -> None:
+    def __init__(
+        self, schema: Schema, *, width: int, variables: bool = True, shared: bool = True
+    ) -> None:
         super().__init__()
-        _check_categorical(schema.variables)
-        offsets = _offsets([variable.levels or () for variable in schema.variables])
-        self.num_variables = len(schema.variables)
+        _check_context_is_last(schema)
+        offsets, num_rows = _offsets(schema.variables, shared=shared)
+        self.num_variables = schema.num_variables
         self.width = width
-        self.value = nn.Embedding(offsets[-1], width)
-        self.variable = nn.Embedding(self.num_variables, width) if variables else None
+        self.value = nn.Embedding(num_rows, width)
+        self.variable = nn.Embedding(len(schema), width) if variables else None
         self.blank = nn.Parameter(torch.empty(width))
-        self.register_buffer("offset", torch.tensor(offsets[:-1]), persistent=False)
+        self.register_buffer("offset", torch.tensor(offsets), persistent=False)
         for table in (self.value.weight, self.blank):
             nn.init.normal_(table, std=INITIAL_SCALE)
         if self.variable is not None:
             nn.init.normal_(self.variable.weight, std=INITIAL_SCALE)
+        continuous = torch.tensor([variable.kind == "continuous" for variable in schema])
+        self.register_buffer("is_continuous", continuous, persistent=False)
+        self.line = Line(schema.variables, width=width) if continuous.any() else None
+        self.context = Context(len(schema) - self.num_variables, width=width)
 
     def told(self, values: Tensor, variables: Tensor) -> Tensor:
         """Vectors of variables whose values are known.
@@ -71,10 +85,18 @@ class VariableEmbedding(nn.Module):
         Returns:
             Shape ``(batch, tokens, width)``.
         """
-        # Long also when x is floating because it holds continuous columns too: codes are exact in
-        # float32 up to 2**24.
-        told = self.value(self.offset[variables] + values.long())
+        told = self._values(values, variables)
         return told if self.variable is None else told + self.variable(variables)
+
+    def _values(self, values: Tensor, variables: Tensor) -> Tensor:
+        if self.line is None:
+            # Long also when x is floating: codes are exact in float32 up to 2**24.
+            return self.value(self.offset[variables] + values.long())
+        smooth = self.is_continuous[variables].expand_as(values)
+        # Row 0 is nobody's where there are continuous variables: that of values that are no atoms.
+        codes = torch.where(smooth, self.line.atoms.place(variables, values), values.long())
+        rows = (self.offset[variables] + codes).masked_fill(codes < 0, 0)
+        return self.value(rows) + self.line(values, variables) * smooth.unsqueeze(-1)
 
     def asked(self, variables: Tensor) -> Tensor:
         """Vectors of variables without their values. Shape ``variables.shape + (width,)``."""
@@ -82,22 +104,91 @@ class VariableEmbedding(nn.Module):
             return self.blank.expand(*variables.shape, -1)
         return self.blank + self.variable(variables)
 
+    def context_tokens(self, x: Tensor) -> Tensor:
+        """The context of each row, a few tokens. Shape ``(batch, tokens, width)``."""
+        end = self.num_variables + self.context.num_variables
+        variables = torch.arange(self.num_variables, end, device=x.device)
+        return self.context(self.told(x[:, self.num_variables :], variables))
 
-def _check_categorical(variables: Sequence[Variable]) -> None:
+
+class Line(nn.Module):
+    """Continuous values by where they are among fixed knots, bent and scaled for each variable.
+
+    Piece t of the line says how much of it lies below the value, from 0 to 1: a value is then a
+    piecewise linear function of the embedding, with as many slopes as there are pieces.
+
+    Args:
+        variables: All variables; of those that are not continuous nothing is read.
+        width: Size of the vectors.
+
+    Reference:
+        Gorishniy, Rubachev and Babenko (2022), piecewise linear encoding.
+    """
+
+    step: Tensor
+
+    def __init__(self, variables: Sequence[Variable], *, width: int) -> None:
+        super().__init__()
+        self.atoms = AtomTable(variables)
+        knots = torch.special.ndtri(torch.linspace(0.001, 0.999, KNOTS + 1))
+        self.register_buffer("low", knots[:-1], persistent=False)
+        self.register_buffer("step", knots.diff(), persistent=False)
+        self.pieces = nn.Linear(KNOTS + 1, width)
+        self.scale = nn.Parameter(torch.ones(len(variables), width))
+        nn.init.normal_(self.pieces.weight, std=INITIAL_SCALE)
+
+    def forward(self, values: Tensor, variables: Tensor) -> Tensor:
+        """Vectors of values. Shape ``values.shape + (width,)``."""
+        values = values.to(self.step.dtype).unsqueeze(-1)
+        pieces = ((values - self.low) / self.step).clamp(0, 1)
+        # Beyond the knots only this last feature moves, and ever more slowly.
+        seen = torch.cat([pieces, values.asinh()], dim=-1)
+        return self.pieces(seen) * self.scale[variables]
+
+
+class Context(nn.Module):
+    """Context variables of a row as a few tokens: their vectors side by side, projected.
+
+    Args:
+        num_variables: Of the context; without any there are no tokens and no weights.
+        width: Size of the tokens.
+    """
+
+    def __init__(self, num_variables: int, *, width: int) -> None:
+        super().__init__()
+        self.num_variables = num_variables
+        self.num_tokens = min(num_variables, CONTEXT_TOKENS)
+        self.norm = nn.LayerNorm(width) if num_variables else nn.Identity()
+        self.inner = nn.Linear(num_variables * width, 2 * width) if num_variables else nn.Identity()
+        self.out = nn.Linear(2 * width, self.num_tokens * width) if num_variables else nn.Identity()
+
+    def forward(self, told: Tensor) -> Tensor:
+        """Tokens from the vectors of a row's context. Shape ``(batch, tokens, width)``."""
+        if not self.num_variables:
+            return told
+        seen = nn.functional.gelu(self.inner(self.norm(told).flatten(1)))
+        return self.out(seen).unflatten(-1, (self.num_tokens, -1))
+
+
+def _check_context_is_last(schema: Schema) -> None:
+    kinds = [variable.context for variable in schema]
+    if kinds != sorted(kinds):
+        raise SchemaError("Context variables must come after all others: reorder the schema.")
+    if all(kinds):
+        raise SchemaError("A schema must hold a variable that can be asked; all are context.")
+
+
+def _offsets(variables: Sequence[Variable], *, shared: bool) -> tuple[list[int], int]:
+    """First row of every variable in the table of values, and the number of rows."""
+    if shared and all(
+        v.kind == "categorical" and v.levels == variables[0].levels for v in variables
+    ):
+        return [0] * len(variables), variables[0].num_levels
+    has_line = any(variable.kind == "continuous" for variable in variables)
+    atoms = sum(len(variable.atoms) for variable in variables)
+    # Row 0 is for values that are no atoms, then all atoms, which are found by their own table.
+    offsets, end = [], (1 if has_line else 0) + atoms
     for variable in variables:
-        if variable.kind != "categorical" or variable.context:
-            kind = "context" if variable.context else variable.kind
-            raise SchemaError(
-                "VariableEmbedding takes categorical variables that can be queried; "
-                f"got {variable.name!r}, which is {kind}."
-            )
-
-
-def _offsets(levels: Sequence[tuple[Level, ...]]) -> list[int]:
-    """First row of every variable in the table of values, then the number of rows."""
-    if all(one == levels[0] for one in levels):
-        return [0] * len(levels) + [len(levels[0])]
-    offsets = [0]
-    for one in levels:
-        offsets.append(offsets[-1] + len(one))
-    return offsets
+        offsets.append(1 if variable.kind == "continuous" else end)
+        end += variable.num_levels
+    return offsets, end

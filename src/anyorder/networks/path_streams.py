@@ -17,10 +17,10 @@ from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
 from anyorder.networks.path_attention import Segment, attend, path_segments
 from anyorder.networks.path_state import PathState
-from anyorder.networks.paths import Bucket, along_paths, evidence_lists, trim
+from anyorder.networks.paths import Bucket, along_paths, evidence_lists, read_only, trim
 from anyorder.variables import Schema
 
-Positions = Literal["rotary", "both"]
+Positions = Literal["rotary", "both", "absolute"]
 
 
 class Tokens(NamedTuple):
@@ -40,11 +40,12 @@ class PathStreams(PathNetwork[PathState]):
         width: Size of the features.
         heads: Attention heads; divides ``width``.
         positions: How a token says which variable it is of: "rotary" by its place relative to
-            others, "both" by a vector of its own too. There is no "absolute": without relative
-            places a path network learns marginals quickly and conditionals badly.
-        coordinates: Where each variable is, for rotary positions; its index by default. Variables
-            without a place (the columns of a table) are all at zero.
+            others, "both" by a vector of its own too, "absolute" by that vector alone: for
+            variables without a place, like the columns of a table. Where variables do have places,
+            a path network without relative ones learns marginals quickly and conditionals badly.
+        coordinates: Where each variable is, for rotary positions; its index by default.
             Shape ``(vars,)`` or ``(vars, axes)``.
+        shared: Whether variables with the same levels share the vectors of their values.
         dropout: Share of each branch's output that is dropped in training.
     """
 
@@ -57,6 +58,7 @@ class PathStreams(PathNetwork[PathState]):
         heads: int,
         positions: Positions = "both",
         coordinates: Sequence[Any] | None = None,
+        shared: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -64,9 +66,15 @@ class PathStreams(PathNetwork[PathState]):
         self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("positions", positions, get_args(Positions))
-        self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
-        self.embedding = VariableEmbedding(schema, width=width, variables=positions == "both")
-        self.rotary = Rotary(self.embedding.num_variables, coordinates, head_dim=width // heads)
+        self.positions, self.coordinates = positions, coordinates
+        self.shared, self.dropout = shared, dropout
+        self.embedding = VariableEmbedding(
+            schema, width=width, variables=positions != "rotary", shared=shared
+        )
+        self.nowhere = schema.num_variables  # the position of tokens that are of no variable
+        self.rotary = None
+        if positions != "absolute":
+            self.rotary = Rotary(schema.num_variables, coordinates, head_dim=width // heads)
         self.start = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))
         self.evidence = nn.Parameter(torch.empty(width).normal_(std=INITIAL_SCALE))
         self.blocks = nn.ModuleList(
@@ -93,14 +101,14 @@ class PathStreams(PathNetwork[PathState]):
 
     def encode(self, x: Tensor, given: Tensor) -> PathState:
         """Encodes the evidence; see `PathNetwork.encode`."""
-        x = x.masked_fill(~given, 0)  # the rest is not read, but may stand in for padding
+        x = read_only(x, given)
         evidence, num_given = evidence_lists(given)
         evidence, known = trim(evidence, num_given)
         tokens = self._evidence_tokens(x, evidence)
         return PathState(
-            evidence=self._evidence_cache(tokens, _with_start(known)),
-            known=_with_start(known),
-            capacity=x.shape[1] - int(num_given.min()) + 1,
+            evidence=self._evidence_cache(tokens, self._with_front(known)),
+            known=self._with_front(known),
+            capacity=given.shape[1] - int(num_given.min()) + 1,
             pending_variables=evidence[:, :0],
             pending_values=x[:, :0],
         )
@@ -119,7 +127,7 @@ class PathStreams(PathNetwork[PathState]):
         tokens = Tokens(*(torch.cat(pair, dim=1) for pair in zip(evidence, path, strict=True)))
         num_evidence, num_keys = evidence.is_at.shape[1], tokens.is_at.shape[1]
         segments = path_segments(
-            _with_start(bucket.known),
+            self._with_front(bucket.known),
             evidence=num_evidence,
             told=num_keys - num_evidence,
             asked=asked,
@@ -130,16 +138,14 @@ class PathStreams(PathNetwork[PathState]):
     def _run(self, tokens: Tokens, segments: list[Segment]) -> Tensor:
         """All blocks; the last one only for the last segment, which alone is read."""
         hidden = tokens.hidden
-        looking, at = self.rotary(tokens.looks_from), self.rotary(tokens.is_at)
-        num_keys = at.shape[1]
+        looking, at = self._turn(tokens.looks_from), self._turn(tokens.is_at)
+        num_keys = tokens.is_at.shape[1]
         for block in self.blocks:
             normed = block.normalise(hidden)
             keys, values = block.keys_values(normed[:, :num_keys], at)
             if block is self.blocks[-1]:
                 segments = segments[-1:]
-                hidden, normed, looking = (
-                    t[:, segments[0].start :] for t in (hidden, normed, looking)
-                )
+                hidden, normed, looking = _after(segments[0].start, hidden, normed, looking)
             attended = attend(block.queries(normed, looking), keys, values, segments)
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
@@ -147,31 +153,45 @@ class PathStreams(PathNetwork[PathState]):
     def _step(self, state: PathState, tokens: Tokens, *, asked: int) -> Tensor:
         """Runs new tokens, adds their keys to the cache, returns features of the last ``asked``."""
         hidden = tokens.hidden
-        looking, at = self.rotary(tokens.looks_from), self.rotary(tokens.is_at)
-        new, skipped = at.shape[1], 0
+        looking, at = self._turn(tokens.looks_from), self._turn(tokens.is_at)
+        new, skipped = tokens.is_at.shape[1], 0
         for index, block in enumerate(self.blocks):
             normed = block.normalise(hidden)
             if new:
                 state.append(index, *block.keys_values(normed[:, :new], at))
             if block is self.blocks[-1]:
                 skipped = hidden.shape[1] - asked
-                hidden, normed, looking = (t[:, skipped:] for t in (hidden, normed, looking))
+                hidden, normed, looking = _after(skipped, hidden, normed, looking)
             queries = block.queries(normed, looking)
             attended = state.attend(index, queries, new=new, skipped=skipped)
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
 
     def _evidence_tokens(self, x: Tensor, evidence: Tensor) -> Tokens:
-        """The start token, so that no question is blind, then ``evidence (rows, evidence)``."""
+        """In front the context and a start token, so that no question is blind; then evidence.
+
+        Shape of `evidence` ``(rows, evidence)``.
+        """
         told = self.embedding.told(x.gather(1, evidence), evidence) + self.evidence
-        hidden = torch.cat([self.start.expand(len(x), 1, -1), told], dim=1)
-        variables = nn.functional.pad(evidence, (1, 0), value=self.rotary.nowhere)
-        return Tokens(hidden, variables, variables)
+        context, start = self.embedding.context_tokens(x), self.start.expand(len(x), 1, -1)
+        variables = nn.functional.pad(evidence, (self._front, 0), value=self.nowhere)
+        return Tokens(torch.cat([context, start, told], dim=1), variables, variables)
+
+    @property
+    def _front(self) -> int:
+        return 1 + self.embedding.context.num_tokens
+
+    def _with_front(self, known: Tensor | None) -> Tensor | None:
+        """Adds what is in front, which is always known. Shape ``(rows, front + evidence)``."""
+        return None if known is None else nn.functional.pad(known, (self._front, 0), value=True)
+
+    def _turn(self, variables: Tensor) -> Tensor | None:
+        return None if self.rotary is None else self.rotary(variables)
 
     def _evidence_cache(self, tokens: Tokens, known: Tensor | None) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of the evidence, per block: it sees itself only, they serve any path."""
-        hidden, at, cache = tokens.hidden, self.rotary(tokens.is_at), []
-        num_evidence = at.shape[1]
+        hidden, at, cache = tokens.hidden, self._turn(tokens.is_at), []
+        num_evidence = hidden.shape[1]
         seen = None if known is None else known[:, None, None]
         for block in self.blocks:
             normed = block.normalise(hidden)
@@ -184,6 +204,8 @@ class PathStreams(PathNetwork[PathState]):
         return cache
 
 
-def _with_start(known: Tensor | None) -> Tensor | None:
-    """Adds the start token, which is always known. Shape ``(rows, 1 + evidence)``."""
-    return None if known is None else nn.functional.pad(known, (1, 0), value=True)
+def _after(
+    start: int, hidden: Tensor, normed: Tensor, turn: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The tokens from `start` on."""
+    return hidden[:, start:], normed[:, start:], None if turn is None else turn[:, start:]

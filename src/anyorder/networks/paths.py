@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anyorder.networks.contracts import PathFeatures
 
@@ -49,7 +49,7 @@ def along_paths(
             Shape ``(vars,)`` or ``(batch, vars)``.
         width: Size of the features.
     """
-    x = x.masked_fill(~(query | given), 0)  # the rest is not read, but may stand in for padding
+    x = read_only(x, query | given)
     evidence, num_given = evidence_lists(given)
     path, num_query = path_lists(query, rank)
     start = torch.zeros_like(num_query)  # (batch,) where a row's edges begin among the features
@@ -64,6 +64,15 @@ def along_paths(
     if not features:  # no row has a query
         features = [torch.zeros(0, width, device=x.device, dtype=torch.get_default_dtype())]
     return PathFeatures(_gather(features, start[row] + step), row, step, path[row, step])
+
+
+def read_only(x: Tensor, known: Tensor) -> Tensor:
+    """Values with all but the known ones and the context, which comes last, set to zero.
+
+    They are not read, but may stand in for padding.
+    """
+    num_context = x.shape[1] - known.shape[1]
+    return x.masked_fill(~nn.functional.pad(known, (0, num_context), value=True), 0)
 
 
 def evidence_lists(given: Tensor) -> tuple[Tensor, Tensor]:

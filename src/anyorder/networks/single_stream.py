@@ -21,7 +21,7 @@ class SingleStreamPathTransformer(PathStreams):
 
     def _add_parts(self) -> None:
         self.next = None
-        if self.positions == "both":
+        if self.positions != "rotary":
             # A table of its own: the sum of two rows of one would not say which is asked.
             self.next = nn.Embedding(self.embedding.num_variables, self.width)
             nn.init.normal_(self.next.weight, std=INITIAL_SCALE)
@@ -66,6 +66,6 @@ class SingleStreamPathTransformer(PathStreams):
         """Told tokens, behind token 0 if they begin the path, each with what comes next."""
         if told.shape[1] < asked_variables.shape[1]:
             told = torch.cat([self.embedding.blank.expand(len(told), 1, -1), told], dim=1)
-            told_variables = nn.functional.pad(told_variables, (1, 0), value=self.rotary.nowhere)
+            told_variables = nn.functional.pad(told_variables, (1, 0), value=self.nowhere)
         hidden = told if self.next is None else told + self.next(asked_variables)
         return Tokens(hidden, asked_variables, told_variables)

@@ -11,6 +11,7 @@ from anyorder.errors import check_choice
 from anyorder.networks.blocks import Block, Rotary, check_shape
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
+from anyorder.networks.paths import read_only
 from anyorder.variables import Schema
 
 Positions = Literal["absolute", "rotary", "both"]
@@ -32,6 +33,7 @@ class Transformer(MaskedNetwork):
             turns queries and keys by their places; or "both".
         coordinates: Where each variable is, for rotary positions; its index by default.
             Shape ``(vars,)`` or ``(vars, axes)``.
+        shared: Whether variables with the same levels share the vectors of their values.
         dropout: Share of each branch's output that is dropped in training.
 
     Reference:
@@ -48,6 +50,7 @@ class Transformer(MaskedNetwork):
         heads: int = 12,
         positions: Positions = "absolute",
         coordinates: Sequence[Any] | None = None,
+        shared: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -55,12 +58,14 @@ class Transformer(MaskedNetwork):
         check_shape(layers, width, heads)
         self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
-        self.positions, self.coordinates, self.dropout = positions, coordinates, dropout
-        self.embedding = VariableEmbedding(schema, width=width, variables=positions != "rotary")
+        self.positions, self.coordinates = positions, coordinates
+        self.shared, self.dropout = shared, dropout
+        self.embedding = VariableEmbedding(
+            schema, width=width, variables=positions != "rotary", shared=shared
+        )
         self.rotary = None
         if positions != "absolute":
-            num_variables = self.embedding.num_variables
-            self.rotary = Rotary(num_variables, coordinates, head_dim=width // heads)
+            self.rotary = Rotary(schema.num_variables, coordinates, head_dim=width // heads)
         self.blocks = nn.ModuleList(
             Block(width=width, heads=heads, depth=layers, dropout=dropout) for _ in range(layers)
         )
@@ -68,10 +73,15 @@ class Transformer(MaskedNetwork):
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
-        variables = torch.arange(x.shape[1], device=x.device)
-        told = self.embedding.told(x.masked_fill(~observed, 0), variables)  # the rest is not read
+        variables = torch.arange(observed.shape[1], device=x.device)
+        x = read_only(x, observed)
+        told = self.embedding.told(x[:, : len(variables)], variables)
         hidden = torch.where(observed[..., None], told, self.embedding.asked(variables))
-        turn = looking = self.rotary(variables) if self.rotary is not None else None
+        hidden = torch.cat([hidden, self.embedding.context_tokens(x)], dim=1)
+        turn = looking = None
+        if self.rotary is not None:
+            beyond = hidden.shape[1] - len(variables)  # the context has no place
+            turn = looking = self.rotary(F.pad(variables, (0, beyond), value=self.rotary.nowhere))
         for block in self.blocks:
             normed = block.normalise(hidden)
             keys, values = block.keys_values(normed, turn)
@@ -82,7 +92,7 @@ class Transformer(MaskedNetwork):
             queries = block.queries(normed, looking)
             attended = F.scaled_dot_product_attention(queries, keys, values)
             hidden = block.update(hidden, attended)
-        return self.norm(hidden)
+        return self.norm(hidden if targets is not None else hidden[:, : len(variables)])
 
 
 def _at(tokens: Tensor, targets: Tensor) -> Tensor:

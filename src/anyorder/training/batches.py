@@ -56,7 +56,7 @@ def micro_batches(
     step: int,
 ) -> Iterator[MicroBatch]:
     """The rows of this process in each micro-batch of a step, and the questions on them."""
-    x, available = _rows(data, settings, step, model.num_variables)
+    x, available = _rows(data, settings, step, len(model.schema))
     questions = step_generator(settings.seed, step, "questions")
     size, micro = settings.batch // settings.draws, settings.batch // settings.accumulate
     mine = team.rows(micro)

@@ -1,0 +1,136 @@
+"""Atoms beside a density: variables that take some values with positive probability.
+
+A draw is one of the atoms, or *elsewhere*: then it has a density. The log-likelihood of an atom is
+the log of its probability, that of any other value the log of P(elsewhere) times the density: one
+number each, with respect to one measure, so that it adds up along a path.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.contracts import Conditionals
+from anyorder.conditionals.heads import Head, continuous_conditionals, density
+from anyorder.variables import Schema, Variable
+
+
+@dataclass(frozen=True)
+class AtomicDistribution:
+    """Some atoms and a density; the edges are flat.
+
+    Args:
+        branches: The probability of each atom, and last of elsewhere. Its edges have shape
+            ``(edges,)``; atoms that an edge does not have are impossible.
+        atoms: Ascending, padded at the end by infinity. Shape ``(edges, atoms)``.
+        elsewhere: The density. Its edges have shape ``(edges,)``.
+    """
+
+    branches: Categorical
+    atoms: Tensor
+    elsewhere: ContinuousDistribution
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log probability of atoms, the log density elsewhere."""
+        hit = values.unsqueeze(-1).float() == self.atoms
+        is_atom = hit.any(dim=-1)
+        log_branches = self.branches.log_probs
+        log_mass = torch.where(hit, log_branches[..., :-1], -torch.inf).amax(dim=-1)
+        # Zero is inside every support: the density of an atom's place is not asked, and its
+        # gradient, which may be no number, is kept out.
+        smooth = self.elsewhere.log_prob(values.masked_fill(is_atom, 0)) + log_branches[..., -1]
+        return torch.where(is_atom, log_mass, smooth)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`."""
+        probability = self.branches.log_probs.exp()
+        reached = self.atoms <= values.unsqueeze(-1)
+        steps = probability[..., :-1].masked_fill(~reached, 0).sum(dim=-1)
+        return steps + probability[..., -1] * self.elsewhere.cdf(values)
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The least value whose CDF reaches a probability: often exactly an atom."""
+        if probability.ndim >= self.atoms.ndim:
+            return torch.stack([self.icdf(one) for one in probability])
+        probabilities = self.branches.log_probs.exp().to(probability.dtype)
+        elsewhere = probabilities[..., -1]
+        # One more atom, at infinity and without mass, so that there is always a next one.
+        atoms = nn.functional.pad(self.atoms, (0, 1), value=torch.inf)
+        masses = nn.functional.pad(probabilities[..., :-1], (0, 1))
+        steps = masses.cumsum(dim=-1)
+        reached = steps + elsewhere.unsqueeze(-1) * self.elsewhere.cdf(
+            atoms.movedim(-1, 0)
+        ).movedim(0, -1)
+        following = (reached < probability.unsqueeze(-1)).sum(dim=-1, keepdim=True)
+        following = following.clamp(max=atoms.shape[-1] - 1)
+        atom, mass, step, reach = (
+            table.gather(-1, following)[..., 0] for table in (atoms, masses, steps, reached)
+        )
+        is_atom = probability > reach - mass
+        share = (probability - (step - mass)) / elsewhere.clamp(min=torch.finfo(step.dtype).tiny)
+        least = torch.finfo(step.dtype).eps
+        smooth = self.elsewhere.icdf(share.clamp(least, 1 - least))
+        return torch.where(is_atom, atom.to(smooth), smooth)
+
+    def mean(self) -> Tensor:
+        """The expectation."""
+        masses = self.branches.log_probs.exp()
+        atoms = (masses[..., :-1] * self.atoms.masked_fill(self.atoms.isinf(), 0)).sum(dim=-1)
+        return atoms + masses[..., -1] * self.elsewhere.mean()
+
+    def mode(self) -> Tensor:
+        """The most probable atom where atoms weigh most, else where the density is highest."""
+        masses = self.branches.log_probs.exp()
+        best = masses[..., :-1].argmax(dim=-1, keepdim=True)
+        atom = self.atoms.gather(-1, best)[..., 0]
+        return torch.where(masses[..., -1] < 0.5, atom.to(masses), self.elsewhere.mode())
+
+    def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
+        """A draw."""
+        branch = self.branches.sample(generator=generator)
+        smooth = self.elsewhere.sample(generator=generator)
+        is_atom = branch < self.atoms.shape[-1]
+        atom = self.atoms.gather(-1, branch.clamp(max=self.atoms.shape[-1] - 1)[..., None])[..., 0]
+        return torch.where(is_atom, atom.to(smooth), smooth)
+
+    def entropy(self) -> Tensor:
+        """Of the branches, and of the density where it is drawn from; in nats."""
+        smooth = self.branches.log_probs[..., -1].exp() * self.elsewhere.entropy()
+        return self.branches.entropy() + smooth
+
+    def tempered(self, temperature: float, top_k: int | None = None) -> "AtomicDistribution":
+        """Sharper or flatter branches, and density."""
+        branches = self.branches.tempered(temperature)
+        return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
+
+
+class AtomicConditionals(Conditionals):
+    """Atoms beside a density, for continuous variables that have atoms.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        head: Of the density.
+    """
+
+    def __init__(self, schema: Schema, *, width: int, head: Head = "mixture") -> None:
+        super().__init__()
+        self.schema, self.width, self.head = schema, width, head
+        most = max(len(variable.atoms) for variable in schema)
+        # Elsewhere is the last level of every variable, so that one padded table has it last.
+        levels = [Variable.categorical(v.name, range(most + 1)) for v in schema]
+        self.branches = CategoricalConditionals(Schema(tuple(levels)), width=width, shared=False)
+        self.elsewhere = continuous_conditionals(schema, width=width, head=head)
+        padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
+        self.register_buffer("atoms", torch.tensor(padded), persistent=False)
+
+    def forward(self, features: Tensor, variables: Tensor) -> AtomicDistribution:
+        """The conditionals of edges; see `Conditionals.forward`."""
+        atoms = self.atoms[variables]
+        absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
+        logits = self.branches(features, variables).logits.masked_fill(absent, -torch.inf)
+        return AtomicDistribution(
+            Categorical(logits), atoms, density(self.elsewhere(features, variables))
+        )

@@ -1,0 +1,127 @@
+"""Energies, the head of ACE: any density up to its normaliser, which costs an integral an edge.
+
+log p(v) = -energy(v) - log Z, with Z estimated in training by importance samples of a learned
+mixture, the *proposal*, and computed by quadrature wherever a likelihood is reported: an estimate
+from samples is biased low in log Z, so likelihoods come out high. Draws come from the tabulated CDF
+of the energy, not from the proposal.
+
+Reference: Strauss and Oliva (2021), Arbitrary Conditional Distributions with Energy.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.quadrature import gauss_legendre
+
+REACH = 24.0
+"""Beyond this distance from zero an energy's density is below 1e-14: its base has scale 3."""
+
+BASE_SCALE = 3.0
+"""Of the normal density that every energy tilts, so that all of them can be normalised."""
+
+PANELS, ORDER = 96, 8
+"""Of the quadrature: smooth energies are integrated to the rounding of doubles."""
+
+CELLS = 4096
+"""Of the table behind the CDF and the draws."""
+
+Energy = Callable[[Tensor], Tensor]
+"""From values ``(count, edges)`` to energies of the same shape."""
+
+
+@dataclass(frozen=True)
+class EnergyDistribution(ContinuousDistribution):
+    """A density known up to its normaliser; edges are flat here.
+
+    Args:
+        energy: Of values ``(count, edges)``.
+        proposal: What training draws importance samples from. Its edges have shape ``(edges,)``.
+        samples: How many of them, in training; None computes the normaliser by quadrature.
+    """
+
+    energy: Energy
+    proposal: Mixture
+    samples: int | None = None
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the shape of the edges."""
+        return self.proposal.like
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log density; in training, its estimate, with the proposal learning beside it."""
+        several = values if values.ndim > self.like.ndim else values[None]
+        logs = self._unnormalised(several)
+        if self.samples is None:
+            logs = logs - self.log_normalizer()
+        else:
+            # Adds nothing to the value and the proposal's likelihood to the gradient.
+            fit = self.proposal.log_prob(several)
+            logs = logs - self.sampled_log_normalizer(self.samples) + (fit - fit.detach())
+        return logs if values.ndim > self.like.ndim else logs[0]
+
+    def log_normalizer(self) -> Tensor:
+        """The log of Z by quadrature."""
+        nodes, weights = _rule()
+        return self._on_grid(nodes.to(self.like), weights.log().to(self.like)).logsumexp(dim=0)
+
+    def sampled_log_normalizer(
+        self, samples: int, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The log of Z by importance samples: unbiased for Z, biased low for its log."""
+        with torch.no_grad():
+            drawn = torch.stack([self.proposal.sample(generator=generator) for _ in range(samples)])
+            log_proposal = self.proposal.log_prob(drawn)
+        ratios = self._unnormalised(drawn) - log_proposal
+        return ratios.logsumexp(dim=0) - math.log(samples)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`, linear between the cells of a table."""
+        _, below = self._table()
+        several = values if values.ndim > self.like.ndim else values[None]
+        places = ((several + REACH) / (2 * REACH) * CELLS).clamp(0, CELLS)
+        cell = places.long().clamp(max=CELLS - 1)
+        low, high = below.gather(0, cell), below.gather(0, cell + 1)
+        found = low + (places - cell).to(low) * (high - low)
+        return found if values.ndim > self.like.ndim else found[0]
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The quantile, from the same table."""
+        grid, below = self._table()
+        several = probability if probability.ndim > self.like.ndim else probability[None]
+        cell = torch.searchsorted(below.T.contiguous(), several.T.contiguous().to(below)).T - 1
+        cell = cell.clamp(0, CELLS - 1)
+        low, high = below.gather(0, cell), below.gather(0, cell + 1)
+        share = (several.to(low) - low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+        found = (grid[cell] + share.clamp(0, 1) * (2 * REACH / CELLS)).to(self.like.dtype)
+        return found if probability.ndim > self.like.ndim else found[0]
+
+    def _table(self) -> tuple[Tensor, Tensor]:
+        """Edges of cells, and the probability of at most each. Shapes ``(cells + 1, edges)``."""
+        grid = torch.linspace(
+            -REACH, REACH, CELLS + 1, dtype=torch.float64, device=self.like.device
+        )
+        logs = self._on_grid(grid.to(self.like)).double()
+        density = (logs - logs.amax(dim=0)).exp()
+        below = torch.cat([torch.zeros_like(density[:1]), (density[1:] + density[:-1]).cumsum(0)])
+        return grid, below / below[-1]
+
+    def _on_grid(self, nodes: Tensor, added: Tensor | float = 0.0) -> Tensor:
+        """Unnormalised log densities of all edges on nodes. Shape ``(nodes, edges)``."""
+        values = nodes[:, None].expand(-1, *self.like.shape)
+        return self._unnormalised(values) + (added[:, None] if isinstance(added, Tensor) else added)
+
+    def _unnormalised(self, values: Tensor) -> Tensor:
+        return -self.energy(values) - 0.5 * (values / BASE_SCALE).square()
+
+
+@cache
+def _rule() -> tuple[Tensor, Tensor]:
+    return gauss_legendre(PANELS, ORDER, low=-REACH, high=REACH)

@@ -1,0 +1,187 @@
+"""Conditionals of continuous variables: features -> the numbers that describe a density.
+
+One projection serves all variables, with a scale and a bias of its own for each: the features of an
+edge know already which variable is asked.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.contracts import Conditionals
+from anyorder.conditionals.energy import EnergyDistribution
+from anyorder.conditionals.mixture import Component, Mixture
+from anyorder.conditionals.spline import Spline
+from anyorder.errors import check_choice, check_count
+from anyorder.variables import Schema
+
+Head = Literal["mixture", "spline", "energy"]
+
+INITIAL_SCALE = 0.1
+"""Of the projections: a head starts near a standard normal density, whatever the features."""
+
+LEAST_LOG_SCALE = math.log(1e-4)
+"""Values are standardised: bells narrower than this would be atoms, which have their own head."""
+
+GREATEST_LOG_SCALE = math.log(1e3)
+
+FREQUENCIES = 16
+"""Sines and cosines of a value that an energy sees."""
+
+
+class VariableProjection(nn.Module):
+    """Features to numbers, with a scale of the features and a bias for each variable.
+
+    Args:
+        num_variables: How many variables.
+        width: Size of the features.
+        start: The numbers at first.
+    """
+
+    def __init__(self, num_variables: int, *, width: int, start: Sequence[float]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(num_variables, width))
+        self.weight = nn.Parameter(torch.empty(len(start), width))
+        self.bias = nn.Parameter(torch.tensor(start).repeat(num_variables, 1))
+        nn.init.normal_(self.weight, std=INITIAL_SCALE * width**-0.5)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Tensor:
+        """Shape ``(..., numbers)``."""
+        scaled = features * self.scale[variables]
+        return nn.functional.linear(scaled, self.weight) + self.bias[variables]
+
+
+class MixtureConditionals(Conditionals):
+    """Mixtures of bells.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        components: Bells of a mixture.
+        component: Their shape.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        components: int = 12,
+        component: Component = "gaussian",
+    ) -> None:
+        super().__init__()
+        check_count("components", components)
+        check_choice("component", component, get_args(Component))
+        self.schema, self.width = schema, width
+        self.components, self.component = components, component
+        spread = torch.special.ndtri((torch.arange(components) + 0.5) / components)
+        narrow = -0.5 * math.log(components)
+        start = [0.0] * components + spread.tolist() + [narrow] * components
+        self.projection = VariableProjection(len(schema), width=width, start=start)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        numbers = self.projection(features, variables).unflatten(-1, (3, -1))
+        logits, means, log_scales = numbers.unbind(dim=-2)
+        bounded = log_scales.clamp(LEAST_LOG_SCALE, GREATEST_LOG_SCALE)
+        return Mixture(logits, means, bounded, self.component)
+
+
+class SplineConditionals(Conditionals):
+    """Rational-quadratic splines on a normal base.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        bins: Pieces of a spline.
+    """
+
+    def __init__(self, schema: Schema, *, width: int, bins: int = 16) -> None:
+        super().__init__()
+        check_count("bins", bins, low=2, high=256)
+        self.schema, self.width, self.bins = schema, width, bins
+        self.projection = VariableProjection(len(schema), width=width, start=[0.0] * (3 * bins + 1))
+
+    def forward(self, features: Tensor, variables: Tensor) -> Spline:
+        """The densities of edges; see `Conditionals.forward`."""
+        numbers, bins = self.projection(features, variables), self.bins
+        location, log_scale = numbers[..., -2], numbers[..., -1]
+        return Spline(
+            numbers[..., :bins],
+            numbers[..., bins : 2 * bins],
+            numbers[..., 2 * bins : 3 * bins - 1],
+            location,
+            log_scale.clamp(LEAST_LOG_SCALE, GREATEST_LOG_SCALE),
+        )
+
+
+class EnergyConditionals(Conditionals):
+    """Energies with a mixture as the proposal.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        samples: Importance samples of the normaliser, in training only.
+        hidden: Width of the energy's own network.
+        components: Bells of the proposal.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        samples: int = 20,
+        hidden: int = 64,
+        components: int = 10,
+    ) -> None:
+        super().__init__()
+        self.schema, self.width = schema, width
+        self.samples = check_count("samples", samples)
+        self.hidden, self.components = check_count("hidden", hidden), components
+        self.proposal = MixtureConditionals(schema, width=width, components=components)
+        self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
+        self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
+        self.inner = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.out.weight)
+        # From a wave as long as the data to one a hundredth of it.
+        turns = torch.logspace(math.log10(0.5), 2, FREQUENCIES)
+        self.register_buffer("turns", turns, persistent=False)
+
+    def forward(self, features: Tensor, variables: Tensor) -> EnergyDistribution:
+        """The densities of edges; see `Conditionals.forward`."""
+        context = self.context(features, variables)
+        proposal = self.proposal(features, variables)
+
+        def energy(values: Tensor) -> Tensor:
+            angle = values.unsqueeze(-1) * self.turns
+            seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
+            hidden = nn.functional.silu(self.value(seen) + context)
+            hidden = hidden + nn.functional.silu(self.inner(hidden))
+            return self.out(hidden).squeeze(-1)
+
+        return EnergyDistribution(energy, proposal, self.samples if self.training else None)
+
+
+HEADS: dict[str, type[Conditionals]] = {
+    "mixture": MixtureConditionals,
+    "spline": SplineConditionals,
+    "energy": EnergyConditionals,
+}
+
+
+def continuous_conditionals(schema: Schema, *, width: int, head: Head) -> Conditionals:
+    """The conditionals of continuous variables by the name of their head."""
+    check_choice("head", head, get_args(Head))
+    return HEADS[head](schema, width=width)
+
+
+def density(distribution: object) -> ContinuousDistribution:
+    """For type checkers: what the conditionals of continuous variables give."""
+    assert isinstance(distribution, ContinuousDistribution)
+    return distribution

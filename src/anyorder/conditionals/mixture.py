@@ -1,0 +1,96 @@
+"""Mixtures of Gaussians or logistics: a density, a CDF and a mean in closed form."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.special import log_ndtr, ndtr, ndtri
+
+from anyorder.conditionals.continuous import DRAWN_EDGE, ContinuousDistribution
+from anyorder.conditionals.quadrature import invert
+from anyorder.errors import QueryError
+from anyorder.random_sets import uniform
+
+Component = Literal["gaussian", "logistic"]
+
+HALF_LOG_TAU = math.log(2 * math.pi) / 2
+
+
+@dataclass(frozen=True)
+class Mixture(ContinuousDistribution):
+    """A weighted sum of bells.
+
+    Args:
+        logits: Weights before their softmax. Shape ``(..., components)``.
+        means: Shape ``(..., components)``.
+        log_scales: Shape ``(..., components)``.
+        component: The shape of a bell.
+    """
+
+    logits: Tensor
+    means: Tensor
+    log_scales: Tensor
+    component: Component = "gaussian"
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the shape of the edges."""
+        return self.means[..., 0]
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log density."""
+        z = self._standard(values)
+        if self.component == "gaussian":
+            bells = -0.5 * z.square() - HALF_LOG_TAU
+        else:
+            bells = F.logsigmoid(z) + F.logsigmoid(-z)
+        return (self.logits.log_softmax(-1) + bells - self.log_scales).logsumexp(-1)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`."""
+        z = self._standard(values)
+        below = ndtr(z) if self.component == "gaussian" else z.sigmoid()
+        return (self.logits.softmax(-1) * below).sum(-1)
+
+    def log_cdf(self, values: Tensor) -> Tensor:
+        """The log of the CDF, accurate far out on the left."""
+        z = self._standard(values)
+        below = log_ndtr(z) if self.component == "gaussian" else F.logsigmoid(z)
+        return (self.logits.log_softmax(-1) + below).logsumexp(-1)
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The quantile: it lies between the least and the greatest of the components'."""
+        p = probability.unsqueeze(-1)
+        z = ndtri(p) if self.component == "gaussian" else p.logit()
+        ends = self.means + self.log_scales.exp() * z
+        return invert(self.cdf, probability, ends.amin(-1), ends.amax(-1))
+
+    def mean(self) -> Tensor:
+        """The expectation."""
+        return (self.logits.softmax(-1) * self.means).sum(-1)
+
+    def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
+        """A draw: a component, then its quantile."""
+        shape, device = self.like.shape, self.like.device
+        weights = self.logits.double().softmax(-1).cumsum(-1)
+        which = uniform(shape, device=device, generator=generator) * weights[..., -1]
+        chosen = (weights < which.unsqueeze(-1)).sum(-1, keepdim=True)
+        u = uniform(shape, device=device, generator=generator).clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)
+        z = ndtri(u) if self.component == "gaussian" else u.logit()
+        mean, log_scale = (
+            part.gather(-1, chosen)[..., 0] for part in (self.means, self.log_scales)
+        )
+        return mean + log_scale.exp() * z.to(mean.dtype)
+
+    def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
+        """Each bell sharper or flatter, and its weight with it: exact for one component."""
+        if top_k is not None:
+            raise QueryError("`top_k` is for categorical variables; leave it out.")
+        wider = self.log_scales + 0.5 * math.log(temperature)
+        return Mixture(self.logits / temperature, self.means, wider, self.component)
+
+    def _standard(self, values: Tensor) -> Tensor:
+        return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()

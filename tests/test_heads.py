@@ -1,0 +1,260 @@
+"""Heads of continuous variables: they integrate to one, invert, and draw what they say."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import kstest
+
+from anyorder.atoms import AtomTable
+from anyorder.conditionals.atomic import AtomicDistribution
+from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
+from anyorder.conditionals.heads import HEADS
+from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.spline import Spline
+from anyorder.errors import QueryError
+from anyorder.variables import Schema, Variable
+
+EDGES, ATOMS = 4, (-1.0, 0.0, 2.5)
+
+
+def random(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def mixture(component="gaussian"):
+    return Mixture(random(EDGES, 3), 2 * random(EDGES, 3), 0.5 * random(EDGES, 3), component)
+
+
+def spline():
+    return Spline(
+        random(EDGES, 8), random(EDGES, 8), random(EDGES, 7), random(EDGES), 0.5 * random(EDGES)
+    )
+
+
+def energy(samples=None):
+    tilt = random(EDGES)
+
+    def wave(values):
+        return 2 * (1.5 * values + tilt).sin() + 0.3 * values
+
+    return EnergyDistribution(wave, mixture(), samples)
+
+
+def atomic():
+    atoms = torch.tensor(ATOMS).repeat(EDGES, 1)
+    atoms[1, 2] = torch.inf  # edge 1 has two atoms
+    logits = random(EDGES, len(ATOMS) + 1)
+    logits[1, 2] = -torch.inf
+    return AtomicDistribution(Categorical(logits), atoms, mixture())
+
+
+SMOOTH = {
+    "gaussians": mixture,
+    "logistics": lambda: mixture("logistic"),
+    "spline": spline,
+    "energy": energy,
+}
+HEAD = [pytest.param(make, id=name) for name, make in SMOOTH.items()]
+
+
+def grid(points=200_001, reach=80.0):
+    line = torch.linspace(-reach, reach, points, dtype=torch.float64)
+    return line[:, None].expand(-1, EDGES), float(line[1] - line[0])
+
+
+@pytest.mark.parametrize("make", HEAD)
+def test_a_head_integrates_to_one_and_its_cdf_is_the_integral(make):
+    values, step = grid()
+    density, head = make().log_prob(values).exp(), make()
+    # The trapezoidal rule; a spline's density has kinks of slope, which cost it the most.
+    torch.testing.assert_close(density.sum(0) * step, torch.ones(EDGES).double(), rtol=0, atol=1e-6)
+    below = (density.cumsum(0) - density / 2) * step
+    torch.testing.assert_close(head.cdf(values)[::997], below[::997], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", HEAD)
+def test_quantiles_invert_the_cdf(make):
+    head = make()
+    share = torch.linspace(1e-6, 1 - 1e-6, 201, dtype=torch.float64)[:, None].expand(-1, EDGES)
+    torch.testing.assert_close(head.cdf(head.icdf(share)), share, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("make", HEAD)
+def test_draws_pass_a_kolmogorov_test(make):
+    head, generator = make(), torch.Generator().manual_seed(0)
+    drawn = torch.stack([head.sample(generator=generator) for _ in range(2000)])
+    for edge, share in enumerate(head.cdf(drawn).T):
+        assert kstest(share.numpy(), "uniform").pvalue > 1e-3, edge
+
+
+@pytest.mark.parametrize("make", HEAD)
+def test_mean_mode_and_entropy_are_those_of_the_density(make):
+    head = make()
+    values, step = grid()
+    log_density = head.log_prob(values)
+    density = log_density.exp()
+    mean, entropy = (density * values).sum(0) * step, -(density * log_density).sum(0) * step
+    # From 512 quantiles: the tails' share of them is coarse, and the table of an energy too.
+    torch.testing.assert_close(head.mean(), mean, rtol=0, atol=5e-3)
+    torch.testing.assert_close(head.entropy(), entropy, rtol=0, atol=2e-2)
+    highest = log_density.amax(0)
+    torch.testing.assert_close(head.log_prob(head.mode()), highest, rtol=0, atol=1e-3)
+
+
+def test_the_normalizer_of_an_energy_is_that_of_a_fine_grid():
+    head = energy()
+    values, step = grid(2_000_001, REACH)
+    logs = -head.energy(values) - 0.5 * (values / BASE_SCALE).square()
+    fine = logs.logsumexp(0) + math.log(step)
+    torch.testing.assert_close(head.log_normalizer(), fine, rtol=0, atol=1e-10)
+
+
+def test_the_sampled_normalizer_is_unbiased_before_its_log():
+    wide = Mixture(*torch.tensor([0.0, 0.0, 1.3]).double().repeat(EDGES, 1)[:, :, None].unbind(1))
+    head, generator = EnergyDistribution(energy().energy, wide), torch.Generator().manual_seed(0)
+    sampled = torch.stack(
+        [head.sampled_log_normalizer(4, generator=generator) for _ in range(2000)]
+    )
+    truth, error = head.log_normalizer(), sampled.exp().std(0) / 2000**0.5
+    assert ((sampled.exp().mean(0) - truth.exp()).abs() < 4 * error).all()
+    assert (sampled.mean(0) < truth - 0.1).all()
+
+
+def test_in_training_an_energy_estimates_and_its_proposal_learns():
+    means = torch.zeros(EDGES, 1, dtype=torch.float64, requires_grad=True)
+    proposal = Mixture(torch.zeros_like(means), means, torch.ones_like(means))
+    values = random(EDGES)
+    torch.manual_seed(0)
+    EnergyDistribution(lambda v: v**2, proposal, samples=8).log_prob(values).sum().backward()
+    torch.testing.assert_close(means.grad[:, 0], values * math.exp(-2))  # of log N(v; mean, e)
+
+
+def test_atoms_and_density_add_up_to_one():
+    head = atomic()
+    values, step = grid()
+    density = head.log_prob(values + step / 3).exp().sum(0) * step
+    masses = torch.stack([head.log_prob(torch.full((EDGES,), atom)).exp() for atom in ATOMS])
+    masses[2, 1] = 0  # not an atom of edge 1
+    torch.testing.assert_close(
+        density + masses.sum(0), torch.ones(EDGES).double(), rtol=0, atol=1e-6
+    )
+
+
+def test_quantiles_of_atoms_are_the_generalised_inverse():
+    head, generator = atomic(), torch.Generator().manual_seed(0)
+    share = torch.rand(3000, EDGES, dtype=torch.float64, generator=generator)
+    found = head.icdf(share)
+    assert (head.cdf(found) >= share - 1e-9).all()
+    assert (head.cdf(found - 1e-7) <= share + 1e-6).all()
+    assert (found[:, 0] == 2.5).double().mean() == pytest.approx(
+        float(head.branches.log_probs[0, 2].exp()), abs=0.03
+    )
+    # Equally probable quantiles and draws have the same mean.
+    torch.testing.assert_close(head.mean(), found.mean(0), rtol=0, atol=0.15)
+    drawn = torch.stack([head.sample(generator=generator) for _ in range(3000)])
+    torch.testing.assert_close(drawn.mean(0), head.mean(), rtol=0, atol=0.15)
+
+
+def test_the_mode_is_an_atom_where_atoms_weigh_most():
+    head = atomic()
+    heavy = head.branches.log_probs[:, -1].exp() < 0.5
+    is_atom = (head.mode()[:, None] == torch.tensor(ATOMS)).any(1)
+    assert torch.equal(is_atom, heavy)
+    assert heavy.any()
+
+
+def test_atoms_are_found_bit_by_bit():
+    values = (-3.5, -0.0, 1e-30, 1.0)
+    table = AtomTable(
+        [Variable.continuous("a", atoms=values), Variable.continuous("b", atoms=(1.0,))]
+    )
+    asked = torch.tensor([*values, 0.0, 1.0000001, -1e-30])
+    assert table.find(torch.zeros(7, dtype=torch.long), asked).tolist() == [0, 1, 2, 3, 1, -1, -1]
+    assert table.find(torch.ones(7, dtype=torch.long), asked).tolist() == [
+        -1,
+        -1,
+        -1,
+        0,
+        -1,
+        -1,
+        -1,
+    ]
+
+
+SCHEMA = Schema(
+    (
+        Variable.continuous("smooth"),
+        Variable.continuous("spiked", atoms=(0.0, 1.0)),
+        Variable.categorical("colour", ["red", "green", "blue"]),
+        Variable.categorical("city", range(40)),
+        Variable.continuous("count", atoms=tuple(float(i) for i in range(30))),
+        Variable.continuous("more"),
+        Variable.categorical("region", ["north"], context=True),
+    )
+)
+
+
+@pytest.fixture(params=HEADS)
+def mixed(request):
+    torch.manual_seed(0)
+    return MixedConditionals(SCHEMA, width=8, head=request.param).double()
+
+
+def edges():
+    variables = torch.arange(6).repeat(5, 1)
+    return random(5, 6, 8), variables
+
+
+def test_mixed_edges_are_answered_by_the_head_of_their_variable(mixed):
+    mixed.eval()
+    features, variables = edges()
+    together = mixed(features, variables)
+    values = together.sample(generator=torch.Generator().manual_seed(0))
+    assert values.shape == (5, 6)
+    assert set(values[:, 2].tolist()) <= {0, 1, 2}
+    for row in range(5):
+        for variable in range(6):
+            alone = mixed(features[row, variable][None], variables[row, variable][None])
+            here = values[row, variable]
+            for method in ("log_prob", "cdf"):
+                got = getattr(together, method)(values)[row, variable]
+                torch.testing.assert_close(got, getattr(alone, method)(here[None])[0])
+
+
+def test_probabilities_of_levels_sum_to_one(mixed):
+    mixed.eval()
+    features, variables = edges()
+    conditional = mixed(features[:, 3], variables[:, 3])
+    total = sum(conditional.log_prob(torch.full((5,), level)).exp() for level in range(40))
+    torch.testing.assert_close(total, torch.ones(5).double())
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1.0, 1e-6, 30.0, -1e4])
+def test_gradients_are_finite_at_extremes(mixed, extreme):
+    mixed = mixed.float().train()
+    features, variables = edges()
+    features = (1e3 * features).float().requires_grad_()
+    values = torch.full((5, 6), extreme)
+    values[:, 2:4] = 0
+    mixed(features, variables).log_prob(values).sum().backward()
+    assert features.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in mixed.parameters())
+
+
+def test_temperature_sharpens_a_mixture_and_is_refused_elsewhere():
+    one = Mixture(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 1))
+    assert one.tempered(0.25).log_scales.exp() == 0.5
+    with pytest.raises(QueryError, match="no temperature"):
+        spline().tempered(0.5)
+    with pytest.raises(QueryError, match="`top_k` is for categorical"):
+        one.tempered(1.0, top_k=2)
+
+
+def test_float32_draws_are_finite_far_out():
+    head = Spline(*(torch.zeros(1000, n) for n in (4, 4, 3)), torch.zeros(1000), torch.zeros(1000))
+    generator = torch.Generator().manual_seed(0)
+    assert all(head.sample(generator=generator).isfinite().all() for _ in range(200))
