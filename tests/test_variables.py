@@ -16,8 +16,9 @@ LEVELS = st.lists(
     max_size=6,
     unique=True,
 )
+ATOMS = st.lists(st.floats(allow_nan=False, allow_infinity=False), unique=True).map(sorted)
 VARIABLES = st.one_of(
-    st.builds(Variable.continuous, NAMES, context=st.booleans()),
+    st.builds(Variable.continuous, NAMES, atoms=ATOMS, context=st.booleans()),
     st.builds(Variable.categorical, NAMES, LEVELS, context=st.booleans()),
 )
 
@@ -43,6 +44,14 @@ def test_context_stands_outside_the_count():
     assert (schema.num_variables, len(schema), schema["action"].num_levels) == (1, 2, 0)
 
 
+def test_atoms_are_written_only_where_there_are_some():
+    schema = Schema((Variable.continuous("age"), Variable.continuous("rain", atoms=[0])))
+    entries = json.loads(schema.to_json())["variables"]
+    assert ["atoms" in entry for entry in entries] == [False, True]
+    assert Schema.from_json(schema.to_json())["rain"].atoms == (0.0,)
+    assert Variable.continuous("a", atoms=np.array([0, 2.5], dtype=np.float32)).atoms == (0.0, 2.5)
+
+
 BAD_VARIABLES = {
     "no name": (lambda: Variable.continuous(""), "non-empty string; got ''"),
     "odd kind": (
@@ -59,6 +68,21 @@ BAD_VARIABLES = {
     "a set": (lambda: Variable.categorical("a", {"x"}), "must be a list, in order"),
     "a number": (lambda: Variable.categorical("a", 5), "must be a list, in order; got 5"),
     "flag": (lambda: Variable.continuous("a", context="no"), '`context` of "a" must be True or'),
+    "atoms of a category": (
+        lambda: Variable("a", "categorical", (1,), False, (0.0,)),
+        '"a" is categorical and must not have `atoms`',
+    ),
+    "atoms of text": (lambda: Variable.continuous("a", atoms="01"), "a list of numbers; got '01'"),
+    "odd atoms": (lambda: Variable.continuous("a", atoms=["x"]), "must be a list of numbers"),
+    "one atom": (lambda: Variable.continuous("a", atoms=3.0), "must be a list of numbers; got 3.0"),
+    "infinite atom": (
+        lambda: Variable.continuous("a", atoms=[0.0, float("inf")]),
+        'The atoms of "a" must be finite; got inf',
+    ),
+    "atoms out of order": (
+        lambda: Variable.continuous("a", atoms=[1, 1]),
+        "must ascend and differ; 1.0 follows 1.0. Sort them",
+    ),
     "not a list": (lambda: Schema(5), "a list of variables; got 5"),
     "deep": (lambda: Schema.from_json("[" * 100_000), "not a schema written by anyorder"),
     "twice": (lambda: Variable.categorical("a", ["x", "x"]), "'x' stands 2 times"),

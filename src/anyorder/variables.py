@@ -15,6 +15,7 @@ Shapes, by name:
     rank      (vars,)         the place of each variable in the canonical order
 """
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -41,6 +42,9 @@ class Variable:
         levels: The values that a categorical variable takes, in the order of their codes.
         context: True for a variable that is always given and never asked, such as the state of a
             robot: it stands outside N, the query law and the canonical order.
+        atoms: The values that a continuous variable takes with positive probability, ascending:
+            the zeros of a rainfall, the 40 of the hours worked. They have a probability, not a
+            density.
 
     Example:
         >>> Variable.categorical("job", ["nurse", "clerk"]).num_levels
@@ -51,6 +55,7 @@ class Variable:
     kind: Kind
     levels: tuple[Level, ...] | None = None
     context: bool = False
+    atoms: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -67,6 +72,9 @@ class Variable:
             raise SchemaError(
                 f'`context` of "{self.name}" must be True or False; got {self.context!r}.'
             )
+        object.__setattr__(self, "atoms", _checked_atoms(self.name, self.atoms))
+        if self.kind == "categorical" and self.atoms:
+            raise SchemaError(f'"{self.name}" is categorical and must not have `atoms`.')
 
     @classmethod
     def categorical(
@@ -76,9 +84,11 @@ class Variable:
         return cls(name, "categorical", levels, context)  # type: ignore[arg-type]
 
     @classmethod
-    def continuous(cls, name: str, *, context: bool = False) -> "Variable":
-        """A variable that takes a real number."""
-        return cls(name, "continuous", None, context)
+    def continuous(
+        cls, name: str, *, atoms: Iterable[float] = (), context: bool = False
+    ) -> "Variable":
+        """A variable that takes a real number, some of them (`atoms`) again and again."""
+        return cls(name, "continuous", None, context, atoms)  # type: ignore[arg-type]
 
     @property
     def num_levels(self) -> int:
@@ -148,9 +158,7 @@ class Schema:
 
     def to_json(self) -> str:
         """The schema as text that `from_json` reads back to an equal schema."""
-        entries = [
-            {"name": v.name, "kind": v.kind, "levels": v.levels, "context": v.context} for v in self
-        ]
+        entries = [_entry(variable) for variable in self]
         return json.dumps({"format": FORMAT, "variables": entries}, ensure_ascii=False)
 
     @classmethod
@@ -169,11 +177,20 @@ class Schema:
             raise SchemaError(f"This is not a schema written by anyorder ({error!r}).") from error
 
 
+def _entry(variable: Variable) -> dict[str, Any]:
+    entry = {
+        "name": variable.name,
+        "kind": variable.kind,
+        "levels": variable.levels,
+        "context": variable.context,
+    }
+    # Only where there are some, so that a schema without atoms reads as it always did.
+    return {**entry, "atoms": variable.atoms} if variable.atoms else entry
+
+
 def _variable(entry: dict[str, Any]) -> Variable:
-    levels = entry["levels"]
-    return Variable(
-        entry["name"], entry["kind"], None if levels is None else tuple(levels), entry["context"]
-    )
+    levels = None if entry["levels"] is None else tuple(entry["levels"])
+    return Variable(entry["name"], entry["kind"], levels, entry["context"], entry.get("atoms", ()))
 
 
 def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, ...]:
@@ -199,4 +216,24 @@ def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, .
     level, count = Counter(found).most_common(1)[0]
     if count > 1:
         raise SchemaError(f'The levels of "{name}" must differ; {level!r} stands {count} times.')
+    return found
+
+
+def _checked_atoms(name: str, atoms: Iterable[float]) -> tuple[float, ...]:
+    try:
+        if isinstance(atoms, str | bytes | set | dict):
+            raise TypeError
+        found = tuple(float(atom) for atom in atoms)
+    except (TypeError, ValueError):
+        raise SchemaError(
+            f'The atoms of "{name}" must be a list of numbers; got {atoms!r}.'
+        ) from None
+    for atom in found:
+        if not math.isfinite(atom):
+            raise SchemaError(f'The atoms of "{name}" must be finite; got {atom}.')
+    for low, high in itertools.pairwise(found):
+        if low >= high:
+            raise SchemaError(
+                f'The atoms of "{name}" must ascend and differ; {high} follows {low}. Sort them.'
+            )
     return found
