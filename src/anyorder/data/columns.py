@@ -1,0 +1,271 @@
+"""Columns of a table as variables of a model.
+
+A column knows three things: its variable, how to turn its values into codes, and how to turn codes
+back into values of the dtype that they had. The code of a category is the index of its level; the
+code of a number is its normal score (`Gaussianizer`), rounded to float32, in which models compute.
+
+Values that repeat (zeros, 40 hours, whole years) are *atoms*: they have a probability, not a
+density. An atom has one code of its own, and that code means exactly the atom's value.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from anyorder.data.coercion import BoolArray
+from anyorder.data.gaussianizer import FloatArray, Gaussianizer
+from anyorder.data.measures import Measurement
+from anyorder.errors import SchemaError
+from anyorder.variables import Variable
+
+FEW_VALUES = 32
+"""So many distinct values, each about twice or more, and all of them are atoms."""
+
+REPEATS = 20
+MANY_VALUES = 1000
+"""Up to MANY_VALUES distinct values that stand REPEATS times on average are atoms too."""
+
+SPIKE_COUNT, SPIKE_SHARE, SPIKE_RATIO = 5, 0.01, 5
+"""Otherwise an atom stands this often, in this share of rows, and this much above the median."""
+
+SPIKE_WEIGHT = 0.03
+"""What a spike weighs among the other values when the normal scores are fitted. Its whole weight
+would tear a hole into the density of the others; none would leave a far one, such as -999, far."""
+
+TIMES = {"datetime": "date and time", "date": "date", "timedelta": "duration"}
+STEPS = {86400: "days", 3600: "hours", 60: "minutes", 1: "seconds"}
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """One column of a table.
+
+    Args:
+        name: Of the column, and of its variable.
+        missing_share: The share of gaps in training.
+        context: True where the column is always given and never asked.
+    """
+
+    name: str
+    missing_share: float
+    context: bool
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """The pandas dtype that decoded values have."""
+
+    @property
+    @abstractmethod
+    def variable(self) -> Variable:
+        """The variable of the model."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it is, in a word for people."""
+
+    @property
+    @abstractmethod
+    def details(self) -> list[str]:
+        """What else there is to know, in a few words each."""
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return ", ".join([self.kind, *self.details])
+
+    @abstractmethod
+    def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
+        """The codes, exact in float32, and which are missing; these carry a legal filler."""
+
+    @abstractmethod
+    def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
+        """The values of codes, in the dtype of the column; a gap where `missing`."""
+
+    @abstractmethod
+    def log_density_factor(self, series: pd.Series) -> FloatArray:
+        """What to add to a log density of codes to have one in the units of the column.
+
+        It is zero for categories, atoms and gaps: a probability has no unit. Times are in seconds.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for JSON; `column_from` in this package reads them back."""
+        return {"column": type(self).__name__, **asdict(self)}
+
+    def _common_details(self) -> list[str]:
+        gaps = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
+        if 0 < self.missing_share < 0.005:
+            gaps = ["under 1% missing"]
+        return [*gaps, *(["always given"] if self.context else [])]
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """A column of numbers, dates, times or durations.
+
+    Args:
+        name: Of the column.
+        missing_share: The share of gaps in training.
+        context: True where the column is always given.
+        measurement: How its values are float64 numbers.
+        gaussianizer: How these are codes.
+        atom_values: The numbers that repeat, ascending.
+        atom_codes: Their codes, ascending.
+    """
+
+    measurement: Measurement
+    gaussianizer: Gaussianizer
+    atom_values: tuple[float, ...] = ()
+    atom_codes: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(
+        cls, series: pd.Series, *, missing_share: float = 0.0, context: bool = False
+    ) -> "NumberColumn":
+        """The column of a series of numbers or times, at least one of which is there."""
+        name = str(series.name)
+        measurement = Measurement.of(series, name)
+        numbers = measurement.numbers(series, name, SchemaError)
+        numbers = numbers[~np.isnan(numbers)]
+        atoms = repeated_values(numbers)
+        gaussianizer = Gaussianizer.fit(_sample(numbers, atoms))
+        codes = _apart(gaussianizer.forward(atoms))
+        found = tuple(atoms.tolist()), tuple(codes.tolist())
+        return cls(name, missing_share, context, measurement, gaussianizer, *found)
+
+    @property
+    def dtype(self) -> str:
+        """The pandas dtype that decoded values have."""
+        return self.measurement.dtype
+
+    @property
+    def resolution(self) -> float | None:
+        """The step to which decoded values are rounded (times: seconds), or None."""
+        return self.measurement.resolution
+
+    @property
+    def variable(self) -> Variable:
+        """A continuous variable; its atoms are codes."""
+        return Variable.continuous(self.name, atoms=self.atom_codes, context=self.context)
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word for people."""
+        return TIMES.get(self.measurement.measure, "number")
+
+    @property
+    def details(self) -> list[str]:
+        """What else there is to know, in a few words each."""
+        count = len(self.atom_values)
+        repeats = [f"{count} repeated value{'s' if count > 1 else ''}"] if count else []
+        return [*self._steps(), *repeats, *self._common_details()]
+
+    def _steps(self) -> list[str]:
+        step = self.resolution
+        if step is None:
+            return []
+        if self.kind != "number":
+            return [f"in {STEPS[int(step)]}"] if step >= 1 and self.kind != "date" else []
+        return ["whole"] if step == 1 else [f"in steps of {step:g}"]
+
+    def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
+        """The normal scores in float32, an atom's own code for an atom, 0.0 for a gap."""
+        numbers = self.measurement.numbers(series, self.name)
+        missing = np.isnan(numbers)
+        filled = np.where(missing, self.gaussianizer.median, numbers)
+        codes = _single(self.gaussianizer.forward(filled))
+        place, atom = _find(filled, self.atom_values)
+        if self.atom_codes:
+            codes = np.where(atom, np.array(self.atom_codes)[place], codes)
+            codes = self._beside_atoms(codes, filled, atom)
+        return np.where(missing, 0.0, codes), missing
+
+    def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
+        """The values of codes, rounded to the resolution; always finite."""
+        exact = _single(np.asarray(codes, dtype=np.float64))
+        numbers = self.gaussianizer.inverse(exact)
+        place, atom = _find(exact, self.atom_codes)
+        if self.atom_codes:
+            numbers = np.where(atom, np.array(self.atom_values)[place], numbers)
+        gone = np.zeros(len(exact), dtype=bool) if missing is None else np.asarray(missing)
+        return self.measurement.restore(numbers, gone, self.name)
+
+    def log_density_factor(self, series: pd.Series) -> FloatArray:
+        """The log of the slope of the normal score; 0 at atoms and gaps."""
+        numbers = self.measurement.numbers(series, self.name)
+        missing = np.isnan(numbers)
+        filled = np.where(missing, self.gaussianizer.median, numbers)
+        _, atom = _find(filled, self.atom_values)
+        return np.where(missing | atom, 0.0, self.gaussianizer.log_derivative(filled))
+
+    def _beside_atoms(self, codes: FloatArray, values: FloatArray, atom: BoolArray) -> FloatArray:
+        """Moves a value that is no atom, but has an atom's code in float32, to the next float."""
+        place, taken = _find(codes, self.atom_codes)
+        above = np.where(values > np.array(self.atom_values)[place], np.inf, -np.inf)
+        while (taken & ~atom).any():
+            beside = np.nextafter(codes.astype(np.float32), above.astype(np.float32))
+            codes = np.where(taken & ~atom, beside.astype(np.float64), codes)
+            _, taken = _find(codes, self.atom_codes)
+        return codes
+
+
+def repeated_values(numbers: FloatArray) -> FloatArray:
+    """The values that have a probability of their own, ascending.
+
+    All of them where there are few or each stands often; otherwise those that stand out.
+    """
+    values, counts = np.unique(numbers, return_counts=True)
+    total, distinct = len(numbers), len(values)
+    few = distinct == 1 or (distinct <= FEW_VALUES and total >= 2 * distinct)
+    if few or (distinct <= MANY_VALUES and total >= REPEATS * distinct):
+        return values
+    often = counts >= max(SPIKE_COUNT, SPIKE_SHARE * total)
+    return values[often & (counts >= SPIKE_RATIO * np.median(counts))]
+
+
+def _sample(numbers: FloatArray, atoms: FloatArray) -> FloatArray:
+    """What the normal scores are fitted to: the spikes among other values weigh a little."""
+    others = numbers[~np.isin(numbers, atoms)]
+    if not len(others):
+        return numbers
+    return np.concatenate([others, np.repeat(atoms, max(1, int(SPIKE_WEIGHT * len(others))))])
+
+
+def _single(values: FloatArray) -> FloatArray:
+    return values.astype(np.float32).astype(np.float64)
+
+
+def _apart(codes: FloatArray) -> FloatArray:
+    """Ascending codes in float32, each above the one before it."""
+    single = codes.astype(np.float32)
+    for place in range(1, len(single)):
+        above = np.nextafter(single[place - 1], np.float32(np.inf))
+        single[place] = max(single[place], above)
+    return single.astype(np.float64)
+
+
+def _find(values: FloatArray, among: tuple[float, ...]) -> tuple[NDArray[np.intp], BoolArray]:
+    """The place of each value in a sorted list, and whether it is there at all."""
+    if not among:
+        return np.zeros(len(values), dtype=np.intp), np.zeros(len(values), dtype=bool)
+    listed = np.array(among)
+    place = np.searchsorted(listed, values).clip(0, len(listed) - 1)
+    return place, listed[place] == values
+
+
+def number_column_from(description: dict[str, Any]) -> NumberColumn:
+    """Reads what `NumberColumn.describe` wrote."""
+    entries = {key: value for key, value in description.items() if key != "column"}
+    spline = entries["gaussianizer"]
+    spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
+    entries["gaussianizer"] = Gaussianizer(**spline)
+    entries["measurement"] = Measurement(**entries["measurement"])
+    entries["atom_values"] = tuple(entries["atom_values"])
+    entries["atom_codes"] = tuple(entries["atom_codes"])
+    return NumberColumn(**entries)

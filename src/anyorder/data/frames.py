@@ -1,0 +1,227 @@
+"""Tables in memory and in files, all as pandas frames.
+
+CSV (also tab-separated, also compressed) and Parquet are read whole or in chunks of bounded memory.
+In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, None and their like.
+A "?" is text unless it is declared in `missing_values`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from anyorder.data.inference import marked
+from anyorder.errors import ConfigError, SchemaError, check_count
+
+_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PARQUET = (".parquet", ".pq")
+EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
+"""0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
+does so of itself from 3.1 on."""
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+
+
+def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A frame of what people have: a frame, an array, lists by name, records, polars or Arrow.
+
+    Args:
+        data: A pandas frame, a 2-d numpy array, a dict of lists, a list of dicts, or anything
+            that has `to_pandas()`.
+        columns: The names of an array's columns; without them "x0", "x1" and so on.
+
+    Example:
+        >>> as_frame(np.zeros((2, 3))).columns.tolist()
+        ['x0', 'x1', 'x2']
+    """
+    if columns is not None and not isinstance(data, np.ndarray):
+        raise ConfigError("`columns` names the columns of an array; other data has its own names.")
+    frame = _framed(data, columns)
+    if frame.columns.nlevels > 1:
+        raise SchemaError("A table must have one row of column names; got several. Join them.")
+    names = [_name(name, place) for place, name in enumerate(frame.columns)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SchemaError(
+                f'Column names must differ; "{name}" stands {count} times. Rename it.'
+            )
+    if not frame.shape[0] or not frame.shape[1]:
+        raise SchemaError(
+            f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
+            f"{frame.shape[1]} columns."
+        )
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
+
+
+def _framed(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        return _from_array(data, columns)
+    if isinstance(data, dict) or (
+        isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    ):
+        try:
+            return pd.DataFrame(data)
+        except ValueError as error:
+            raise SchemaError(
+                f"A dict must hold one list a column, all of one length ({error})."
+            ) from None
+    if hasattr(data, "to_pandas"):
+        with _pyarrow_needed():
+            frame = data.to_pandas()
+        if isinstance(frame, pd.DataFrame):
+            return frame
+    raise SchemaError(
+        "A table must be a pandas, polars or Arrow frame, a 2-d numpy array, a dict of lists or a "
+        f"list of dicts; got {type(data).__name__}."
+    )
+
+
+def _from_array(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if data.ndim != 2:
+        raise SchemaError(f"An array must have two dimensions, rows and columns; got {data.ndim}.")
+    names = [f"x{place}" for place in range(data.shape[1])] if columns is None else list(columns)
+    if len(names) != data.shape[1]:
+        raise SchemaError(
+            f"`columns` must name each column of the array; got {len(names)} names for "
+            f"{data.shape[1]} columns."
+        )
+    return pd.DataFrame(data, columns=names).infer_objects()
+
+
+def _name(name: object, place: int) -> str:
+    if name is None or name != name or name == "":
+        raise SchemaError(f"Every column must have a name; column {place} has none.")
+    return str(name)
+
+
+def read_table(path: str | Path, *, missing_values: Sequence[Any] = ()) -> pd.DataFrame:
+    """Reads a .csv, .tsv (also compressed) or .parquet file.
+
+    Args:
+        path: Of the file; its ending says what it is.
+        missing_values: What else stands for a gap in it, such as "?" or -999.
+    """
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        parquet = _parquet()
+        with _sentences(file):
+            return _without(parquet.read_table(file).to_pandas(), missing_values)
+    with _sentences(file):
+        return pd.read_csv(file, **_csv_options(file, missing_values))
+
+
+def read_chunks(
+    path: str | Path, *, rows: int, missing_values: Sequence[Any] = ()
+) -> Iterator[pd.DataFrame]:
+    """Reads a file in frames of at most so many rows, one at a time in memory.
+
+    The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
+    """
+    check_count("rows", rows)
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return _parquet_chunks(_parquet(), file, rows, missing_values)
+    return _csv_chunks(file, rows, missing_values)
+
+
+def _parquet_chunks(
+    parquet: Any, file: Path, rows: int, missing_values: Sequence[Any]
+) -> Iterator[pd.DataFrame]:
+    with _sentences(file), parquet.ParquetFile(file) as source:
+        for batch in source.iter_batches(batch_size=rows):
+            yield _without(batch.to_pandas(), missing_values)
+
+
+def _csv_chunks(file: Path, rows: int, missing_values: Sequence[Any]) -> Iterator[pd.DataFrame]:
+    options = _csv_options(file, missing_values)
+    with _sentences(file), pd.read_csv(file, chunksize=rows, **options) as source:
+        yield from source
+
+
+def write_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Writes a frame, without its index, to a .csv, .tsv (also compressed) or .parquet file."""
+    file = Path(path)
+    kind = _kind(file)
+    if kind in PARQUET:
+        _parquet()
+        frame.to_parquet(file, engine="pyarrow", index=False)
+    else:
+        frame.to_csv(file, index=False, sep=SEPARATORS[kind])
+
+
+def _kind(file: Path) -> str:
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+        if suffixes and suffixes[-1] in PARQUET:
+            suffixes.clear()  # Parquet is compressed within
+    if not suffixes or suffixes[-1] not in (*SEPARATORS, *PARQUET):
+        raise ConfigError(
+            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}".'
+        )
+    return suffixes[-1]
+
+
+def _existing(path: str | Path) -> Path:
+    file = Path(path)
+    _kind(file)
+    if not file.is_file():
+        raise ConfigError(f'There is no file "{file}".')
+    return file
+
+
+def _csv_options(file: Path, missing_values: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "sep": SEPARATORS[_kind(file)],
+        "na_values": [str(marker) for marker in missing_values],
+        "low_memory": False,  # one dtype a column, not one a block
+        **EXACT_DECIMALS,
+    }
+
+
+def _without(frame: pd.DataFrame, missing_values: Sequence[Any]) -> pd.DataFrame:
+    """The frame with a gap where a value was declared to mean one."""
+    cleaned = frame.copy(deep=False)
+    for name in frame.columns:
+        hit = marked(frame[name], missing_values)
+        if hit.any():
+            cleaned[name] = frame[name].mask(hit)
+    return cleaned
+
+
+@contextmanager
+def _sentences(file: Path) -> Iterator[None]:
+    """Turns what pandas and pyarrow say of a damaged file into one sentence."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise SchemaError(f'"{file}" is not UTF-8 text. Convert it to UTF-8 first.') from error
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError) as error:
+        if isinstance(error, SchemaError | ConfigError):
+            raise
+        raise SchemaError(f'"{file}" cannot be read as a table ({error}).') from error
+
+
+@contextmanager
+def _pyarrow_needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
+        ) from error
+
+
+def _parquet() -> Any:
+    with _pyarrow_needed():
+        import pyarrow.parquet
+
+        return pyarrow.parquet

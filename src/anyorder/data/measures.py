@@ -1,0 +1,273 @@
+"""Numbers, dates and times as float64 numbers, and back to what they were.
+
+A column of whole numbers, decimals, dates, times with a zone or durations is one thing to a model:
+a real number. What it takes to turn one into the other is small, and kept here: an origin, a unit,
+a zone, the step to which the values are rounded, and the dtype to come back to.
+"""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from anyorder.data.coercion import (
+    BoolArray,
+    as_dtype,
+    dtype_of,
+    plain,
+    plain_dtype,
+    read_datetimes,
+    read_durations,
+    read_floats,
+)
+from anyorder.data.gaussianizer import FloatArray
+from anyorder.errors import AnyOrderError, QueryError, SchemaError
+
+Measure = Literal["number", "datetime", "timedelta", "date"]
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+TIME_STEPS = (86400.0, 3600.0, 60.0, 1.0, 1e-3, 1e-6)
+"""Day, hour, minute, second, millisecond, microsecond: the steps that times are rounded to."""
+
+MOST_DECIMALS = 6
+EXACT = 2**53
+"""Up to here float64 holds every whole number."""
+
+YEARS = (np.datetime64("0001-01-01", "s"), np.datetime64("9999-12-31", "s"))
+"""What Python's own dates can say; a sample beyond them is moved to the nearest end."""
+
+FARTHEST = 2**62
+"""So many units from the origin, at most: the sum of the two is then an int64."""
+
+LONGEST_SECONDS = 8.6e13
+"""What Python's timedelta can say."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How the values of a column are numbers.
+
+    Args:
+        measure: "number", "datetime", "timedelta" or "date".
+        dtype: The pandas dtype to come back to.
+        unit: Of times: "s", "ms", "us" or "ns".
+        zone: The time zone of a datetime, or None for one without.
+        origin: What number 0 stands for: a whole number, or so many units since 1970. A value of
+            the column, so that float64 seconds keep their small digits.
+        resolution: The step that all values are multiples of, in numbers (times: in seconds).
+        decimal: True for Python's `Decimal`.
+    """
+
+    measure: Measure
+    dtype: str
+    unit: str = ""
+    zone: str | None = None
+    origin: int = 0
+    resolution: float | None = None
+    decimal: bool = False
+
+    @classmethod
+    def of(cls, series: pd.Series, name: str) -> "Measurement":
+        """The measurement of a column of numbers or times with at least one value."""
+        values = plain(series)
+        kind = types.infer_dtype(values, skipna=True) if values.dtype == object else ""
+        if types.is_datetime64_any_dtype(values.dtype) or kind == "date":
+            return _of_datetimes(series, name, "date" if kind == "date" else "datetime")
+        if types.is_timedelta64_dtype(values.dtype):
+            first = cls("timedelta", str(series.dtype), unit=str(values.dt.unit))
+            ticks, gone = first._ticks(series, name, SchemaError)
+            return _with_step(first, ticks[~gone])
+        return _of_numbers(series, name, decimal=kind == "decimal")
+
+    def numbers(
+        self, series: pd.Series, name: str, error: type[AnyOrderError] = QueryError
+    ) -> FloatArray:
+        """The values as numbers; NaN where they are missing. Raises `error` at what is no value."""
+        if self.measure == "number":
+            found = _whole(series, self.origin) if self.origin else None
+            found = read_floats(series, name, error) - self.origin if found is None else found
+            _refuse_infinities(found, series, name, error)
+            return found
+        ticks, gone = self._ticks(series, name, error)
+        seconds = _difference(ticks, self.origin) / PER_SECOND[self.unit]
+        return np.where(gone, np.nan, seconds)
+
+    def restore(self, numbers: FloatArray, missing: BoolArray, name: str) -> pd.Series:
+        """The values of numbers, rounded as the column is, in its dtype where that can be."""
+        if self.measure == "number":
+            return self._restored_numbers(numbers, missing, name)
+        values = self._restored_times(numbers)
+        values = values.mask(pd.Series(missing))
+        if self.measure == "date":
+            values = values.dt.date.astype(object).where(~pd.Series(missing), None)
+        elif self.zone is not None:
+            values = values.dt.tz_localize("UTC").dt.tz_convert(self.zone)
+        return as_dtype(values, self.dtype).rename(name)
+
+    def _ticks(
+        self, series: pd.Series, name: str, error: type[AnyOrderError]
+    ) -> tuple[NDArray[np.int64], BoolArray]:
+        """Times as whole units (datetimes: since 1970 in UTC), and which are missing."""
+        read = read_durations if self.measure == "timedelta" else read_datetimes
+        times = read(series, name, error)
+        zoned = isinstance(times.dtype, pd.DatetimeTZDtype)
+        if zoned != (self.zone is not None):
+            raise error(
+                f'Column "{name}" must hold times {"with" if self.zone else "without"} a time '
+                "zone, as in training. Change it with .dt.tz_localize."
+            )
+        times = times.dt.tz_convert("UTC").dt.tz_localize(None) if zoned else times
+        gone = times.isna().to_numpy()
+        try:
+            return times.dt.as_unit(self.unit).to_numpy().astype(np.int64), gone
+        except (pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
+            raise error(
+                f'Column "{name}" holds a time that its unit, "{self.unit}", cannot express.'
+            ) from None
+
+    def _restored_times(self, seconds: FloatArray) -> pd.Series:
+        per = PER_SECOND[self.unit]
+        # Where a step is known the count of steps is exact, and seconds of nanoseconds are not.
+        step = max(1, round((self.resolution or 0) * per))
+        low, high = (end - self.origin for end in self._bounds())
+        within = seconds.clip(max(low, -FARTHEST) / per, min(high, FARTHEST) / per)
+        count = np.rint(within * (per / step))
+        ticks = self.origin + count.astype(np.int64) * step
+        kind = "timedelta64" if self.measure == "timedelta" else "datetime64"
+        return pd.Series(ticks.view(f"{kind}[{self.unit}]"))
+
+    def _bounds(self) -> tuple[int, int]:
+        """The least and greatest ticks, with room for rounding."""
+        per, most = PER_SECOND[self.unit], 2**63 - 2**48
+        if self.measure == "timedelta":
+            return max(-most, int(-LONGEST_SECONDS * per)), min(most, int(LONGEST_SECONDS * per))
+        first, last = (int(year.astype(np.int64)) * per for year in YEARS)
+        return max(-most, first), min(most, last)
+
+    def _restored_numbers(self, numbers: FloatArray, missing: BoolArray, name: str) -> pd.Series:
+        if self.decimal:
+            return pd.Series(self._decimals(numbers, missing), dtype=object, name=name)
+        dtype = dtype_of(self.dtype) or np.dtype(np.float64)
+        if types.is_integer_dtype(dtype):
+            values = pd.Series(self._integers(numbers, np.dtype(plain_dtype(dtype))), name=name)
+        else:
+            most = np.finfo(plain_dtype(dtype)).max if types.is_float_dtype(dtype) else np.inf
+            values = pd.Series(self._rounded(numbers).clip(-most, most), name=name)
+        return as_dtype(values, self.dtype, missing=missing)
+
+    def _rounded(self, numbers: FloatArray) -> FloatArray:
+        if self.resolution is None:
+            return numbers
+        decimals = round(-np.log10(self.resolution))
+        small = np.abs(numbers) < EXACT / 10**decimals  # beyond, every double is a multiple
+        return np.where(small, np.round(np.where(small, numbers, 0.0), decimals), numbers)
+
+    def _integers(self, numbers: FloatArray, dtype: np.dtype[Any]) -> NDArray[Any]:
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        whole = np.rint(numbers)
+        if self.origin:  # one by one, as Python's integers, which are exact
+            exact = (int(number) + self.origin for number in whole.tolist())
+            return np.array([min(max(number, low), high) for number in exact], dtype=dtype)
+        # The greatest int64 is no float: the float next to it is one too many.
+        ends = (float(low), float(high)) if high < EXACT else np.nextafter((low, float(high)), 0)
+        return whole.clip(*ends).astype(dtype)
+
+    def _decimals(self, numbers: FloatArray, missing: BoolArray) -> list[Decimal | None]:
+        rounded = self._rounded(numbers).tolist()
+        places = None if self.resolution is None else round(-np.log10(self.resolution))
+        texts = [repr(v) if places is None else f"{v:.{places}f}" for v in rounded]
+        return [None if gone else Decimal(text) for text, gone in zip(texts, missing, strict=True)]
+
+
+def _of_numbers(series: pd.Series, name: str, *, decimal: bool) -> Measurement:
+    plain_series = plain(series)
+    if types.is_complex_dtype(plain_series.dtype):
+        raise SchemaError(
+            f'Column "{name}" holds complex numbers; give the real and the imaginary part each a '
+            "column."
+        )
+    values = read_floats(plain_series, name, SchemaError)
+    _refuse_infinities(values, series, name, SchemaError)
+    values = values[~np.isnan(values)]
+    if types.is_integer_dtype(plain_series.dtype):
+        origin = 0 if np.abs(values).max() < EXACT else _middle_integer(plain_series)
+        return Measurement("number", str(series.dtype), origin=origin, resolution=1.0)
+    single = types.is_float_dtype(series.dtype) and np.dtype(plain_dtype(series.dtype)).itemsize < 8
+    precision = plain_dtype(series.dtype) if single else np.float64
+    resolution = _decimal_step(values, np.dtype(precision))
+    dtype = str(series.dtype) if decimal or types.is_numeric_dtype(series.dtype) else "float64"
+    return Measurement("number", dtype, resolution=resolution, decimal=decimal)
+
+
+def _of_datetimes(series: pd.Series, name: str, measure: Measure) -> Measurement:
+    times = read_datetimes(series, name, SchemaError)
+    zone = str(times.dt.tz) if isinstance(times.dtype, pd.DatetimeTZDtype) else None
+    dtype = str(series.dtype)
+    if zone is not None and dtype_of(str(times.dtype)) != times.dtype:
+        # A zone without a name, such as a file's, cannot be written down: the instants stay.
+        zone, dtype = "UTC", f"datetime64[{times.dtype.unit}, UTC]"
+    first = Measurement(measure, dtype, unit=str(times.dt.unit), zone=zone)
+    ticks, gone = first._ticks(times, name, SchemaError)
+    present = np.sort(ticks[~gone])
+    origin = int(present[len(present) // 2])
+    return _with_step(replace(first, origin=origin), ticks[~gone])
+
+
+def _with_step(measured: Measurement, ticks: NDArray[np.int64]) -> Measurement:
+    """The measurement with the coarsest step that all ticks keep, counted from the origin."""
+    per = PER_SECOND[measured.unit]
+    for step in TIME_STEPS:
+        count = round(step * per)
+        if count >= 1 and not ((ticks - measured.origin) % count).any():
+            return replace(measured, resolution=step)
+    return measured
+
+
+def _middle_integer(series: pd.Series) -> int:
+    """A value of the middle where int64 holds it, else 0: then the last digits are lost."""
+    values = series.dropna()
+    if int(values.max()) >= 2**63:
+        return 0
+    return int(np.sort(values.to_numpy(dtype=np.int64))[len(values) // 2])
+
+
+def _decimal_step(values: FloatArray, precision: np.dtype[Any]) -> float | None:
+    most = float(np.abs(values).max())
+    for decimals in range(MOST_DECIMALS + 1):
+        if most * 10**decimals >= EXACT:
+            return None
+        rounded = np.round(values, decimals).astype(precision).astype(np.float64)
+        if (rounded == values).all():
+            return float(10.0**-decimals)
+    return None
+
+
+def _difference(ticks: NDArray[np.int64], origin: int) -> FloatArray:
+    """Ticks - origin, exact before it becomes float64 unless that would overflow."""
+    rough = ticks.astype(np.float64) - float(origin)
+    return np.where(np.abs(rough) < 2**62, (ticks - np.int64(origin)).astype(np.float64), rough)
+
+
+def _whole(series: pd.Series, origin: int) -> FloatArray | None:
+    """Great whole numbers less the origin, exactly; None where they are not whole."""
+    values = plain(series)
+    if not types.is_integer_dtype(values.dtype) or types.is_unsigned_integer_dtype(values.dtype):
+        return None
+    gone = values.isna().to_numpy()
+    ticks = values.fillna(origin).to_numpy(dtype=np.int64)
+    return np.where(gone, np.nan, _difference(ticks, origin))
+
+
+def _refuse_infinities(
+    values: FloatArray, series: pd.Series, name: str, error: type[AnyOrderError]
+) -> None:
+    places = np.flatnonzero(np.isinf(values))
+    if len(places):
+        raise error(
+            f'Column "{name}" must hold finite numbers; row {series.index[places[0]]} is '
+            f"{values[places[0]]}. Replace it by NaN, or declare missing_values=[inf, -inf]."
+        )
