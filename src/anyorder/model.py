@@ -136,12 +136,13 @@ class AnyOrderModel(nn.Module):
         Returns:
             A distribution an entry of `targets`.
         """
-        network = self.network
-        if isinstance(network, MaskedNetwork):
-            features = network(x, observed, targets)
-        else:
-            features = network.ask(network.encode(x, observed), targets)
-        return self.conditionals(features, targets)
+        return self.conditionals(self.features(x, observed, targets), targets)
+
+    def features(self, x: Tensor, observed: Tensor, targets: Tensor) -> Tensor:
+        """What the conditionals of `predict` are read from. Shape ``(batch, targets, width)``."""
+        if isinstance(self.network, MaskedNetwork):
+            return self.network(x, observed, targets)
+        return self.network.ask(self.network.encode(x, observed), targets)
 
     def _walk(
         self,

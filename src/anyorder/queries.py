@@ -20,11 +20,10 @@ from torch import Tensor
 from anyorder.conditionals.contracts import Distribution
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
 from anyorder.model import AnyOrderModel
-from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.paths import path_lists
 from anyorder.protocols import RemoveRandom
 from anyorder.random_sets import source_device
 from anyorder.variables import Variable
+from anyorder.walks import walk
 
 GAIN_NODES = 32
 """Quantiles that stand for a continuous variable in expectations over it."""
@@ -188,79 +187,15 @@ def sample(
     x, query, given = checked_question(model, x, query, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled = x.repeat_interleave(n, dim=0)
-    steps = _cached_steps if cache and model.is_one_pass else _plain_steps
     with torch.inference_mode():  # cheaper than no gradients, step by step
-        for rows, targets, conditional in steps(model, filled, query, given, rank, n):
+        steps = walk(model, filled, query=query, given=given, rank=rank, n=n, cache=cache)
+        for rows, targets, conditional in steps:
             if temperature != 1 or top_k is not None:
                 conditional = conditional.tempered(temperature, top_k)
             greedy = how == "greedy"
             drawn = conditional.mode() if greedy else conditional.sample(generator=generator)
             filled[rows, targets] = drawn.to(filled.dtype)
     return filled.view(len(x), n, -1)
-
-
-Step = tuple[Tensor, Tensor, Distribution]
-"""Rows of the batch of draws, the variable that each draws next, and its conditional."""
-
-
-def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Step by step: the rows whose path goes on, and the next variable of each."""
-    path, num_asked = path_lists(query, rank)
-    for step in range(int(num_asked.max())):
-        rows = (num_asked > step).nonzero().squeeze(1)
-        yield rows, path[rows, step]
-
-
-def _draws(rows: Tensor, n: int) -> Tensor:
-    """The places of all draws of some rows."""
-    return (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
-
-
-def _plain_steps(
-    model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
-) -> Iterator[Step]:
-    """Each step is a pass of its own, over all that is known by then."""
-    evidence, ranks = (tensor.repeat_interleave(n, dim=0) for tensor in (given, rank))
-    told = torch.zeros_like(evidence)
-    for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
-        known = (filled[draws], told[draws], evidence[draws], ranks[draws])
-        yield draws, wanted, _next(model, *known, wanted)
-        told[draws, wanted] = True
-
-
-def _next(
-    model: AnyOrderModel, x: Tensor, told: Tensor, given: Tensor, rank: Tensor, wanted: Tensor
-) -> Distribution:
-    """The conditional of the next variable of each path, without a cache."""
-    network = model.network
-    if isinstance(network, MaskedNetwork):
-        return model.conditionals(network(x, given | told, wanted[:, None])[:, 0], wanted)
-    path = network(x, told.scatter(1, wanted[:, None], True), given, rank)
-    return model.conditionals(path.features[path.target == wanted[path.row]], wanted)
-
-
-def _cached_steps(
-    model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
-) -> Iterator[Step]:
-    """The evidence is encoded once; a step tells the last draw and asks the next variable."""
-    network = model.network
-    assert not isinstance(network, MaskedNetwork)
-    state = network.encode(filled[::n], given).expand(n)
-    alive = torch.arange(len(query), device=query.device)
-    told: Tensor | None = None
-    for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
-        if len(rows) < len(alive):
-            kept = torch.searchsorted(alive, rows)
-            state = state.select(kept)
-            told = None if told is None else told[_draws(kept, n)]
-            alive = rows
-        if told is not None:
-            state = network.tell(state, told[:, None], filled[draws, told][:, None])
-        features = network.ask(state, wanted[:, None])
-        yield draws, wanted, model.conditionals(features[:, 0], wanted)
-        told = wanted
 
 
 @answering

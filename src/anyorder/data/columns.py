@@ -188,12 +188,26 @@ class NumberColumn(Column):
 
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
         """The values of codes, rounded to the resolution; always finite."""
+        return self.restore(self.numbers(codes), missing)
+
+    def numbers(self, codes: NDArray[Any]) -> FloatArray:
+        """The numbers of codes, before they are rounded and become values of the dtype."""
         exact = _single(np.asarray(codes, dtype=np.float64))
         numbers = self.gaussianizer.inverse(exact)
+        if not self.atom_codes:
+            return numbers
         place, atom = _find(exact, self.atom_codes)
-        if self.atom_codes:
-            numbers = np.where(atom, np.array(self.atom_values)[place], numbers)
-        gone = np.zeros(len(exact), dtype=bool) if missing is None else np.asarray(missing)
+        return np.where(atom, np.array(self.atom_values)[place], numbers)
+
+    def unrounded(self, numbers: FloatArray) -> pd.Series:
+        """Numbers as float64 values of the column, not rounded; times as times."""
+        if self.kind != "number":
+            return self.restore(numbers)
+        return pd.Series(numbers + self.measurement.origin, name=self.name)
+
+    def restore(self, numbers: FloatArray, missing: BoolArray | None = None) -> pd.Series:
+        """Numbers as values of the column, rounded to its resolution."""
+        gone = np.zeros(len(numbers), dtype=bool) if missing is None else np.asarray(missing)
         return self.measurement.restore(numbers, gone, self.name)
 
     def log_density_factor(self, series: pd.Series) -> FloatArray:

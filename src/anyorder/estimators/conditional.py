@@ -1,0 +1,186 @@
+"""The distribution of one column given evidence, in the units of the column."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from anyorder.conditionals.quadrature import NODES, invert
+from anyorder.data.categories import CategoryColumn
+from anyorder.data.columns import Column, NumberColumn
+from anyorder.errors import ConfigError, QueryError, check_fraction
+from anyorder.model import AnyOrderModel
+from anyorder.soft_evidence import SoftEvidence
+
+EDGES_AT_ONCE = 65_536
+"""Edges of one evaluation: keeps memory flat where many draws stand for the evidence."""
+
+PLOTTED = 400
+"""Points of a drawn density."""
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """p(column | evidence): exact for evidence by values; a weighted mixture for regions.
+
+    Args:
+        column: What it is about.
+        variable: Its number in the model.
+        model: Whose conditionals are asked.
+        features: Of the column given each draw of the evidence. Shape ``(draws, width)``.
+        evidence: The draws, their weights and how good they are; one for evidence by values.
+    """
+
+    column: Column
+    variable: int
+    model: AnyOrderModel
+    features: Tensor
+    evidence: SoftEvidence
+
+    @property
+    def weights(self) -> Tensor:
+        """Of the draws; they sum to one."""
+        return self.evidence.weights
+
+    @property
+    def effective_sample_size(self) -> float:
+        """As many equally weighted draws would be as good; infinite for evidence by values."""
+        return self.evidence.effective_sample_size
+
+    def pdf(self, values: ArrayLike) -> NDArray[np.float64]:
+        """The density of values, per unit of the column; of atoms and levels, the probability."""
+        series = self._series(values)
+        codes, missing = self.column.encode(series)
+        log_factor = self.column.log_density_factor(series)
+        found = self._mixed("log_prob", codes, exponential=True) * np.exp(log_factor)
+        return np.where(missing, np.nan, found)
+
+    def cdf(self, values: ArrayLike) -> NDArray[np.float64]:
+        """The probability of at most each value."""
+        self._number("cdf")
+        codes, missing = self.column.encode(self._series(values))
+        return np.where(missing, np.nan, self._mixed("cdf", codes))
+
+    def quantile(self, share: ArrayLike) -> Any:
+        """The values below which the given shares of the probability lie."""
+        self._number("quantile")
+        wanted = np.atleast_1d(np.asarray(share, dtype=np.float64))
+        if not ((wanted > 0) & (wanted < 1)).all():
+            raise QueryError(f"A quantile's share must lie between 0 and 1; got {share!r}.")
+        found = self.column.decode(self._quantile_codes(wanted))
+        return found.iloc[0] if np.ndim(share) == 0 else found.to_numpy()
+
+    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+        """The central interval that holds the value with probability `level`."""
+        tail = (1 - check_fraction("level", level)) / 2
+        low, high = self.quantile([max(tail, 1e-9), min(1 - tail, 1 - 1e-9)])
+        return low, high
+
+    def median(self) -> Any:
+        """The value that is as likely exceeded as not."""
+        return self.quantile(0.5)
+
+    def mean(self) -> Any:
+        """The expectation; of dates, a date."""
+        column = self._number("mean")
+        shares = (np.arange(NODES) + 0.5) / NODES
+        numbers = column.numbers(self._quantile_codes(shares))
+        return column.unrounded(np.array([numbers.mean()])).iloc[0]
+
+    def mode(self) -> Any:
+        """The most probable value."""
+        if isinstance(self.column, CategoryColumn):
+            return self.probabilities().idxmax()
+        shares = (np.arange(NODES) + 0.5) / NODES
+        values = self.column.decode(self._quantile_codes(shares))
+        return values.iloc[int(np.argmax(self.pdf(values)))]
+
+    def probabilities(self) -> pd.Series:
+        """The probability of each level of a category."""
+        if not isinstance(self.column, CategoryColumn):
+            raise QueryError(f'"{self.column.name}" is no category: use pdf, cdf or quantile.')
+        codes = np.arange(len(self.column.levels), dtype=np.float64)
+        found = self._mixed("log_prob", codes, exponential=True)
+        index = pd.Index(self.column.levels, name=self.column.name)
+        return pd.Series(found, index=index, name="probability")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the density, with atoms as stems, or the bars of a category; returns the axes."""
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError:
+            raise ConfigError('Plots need matplotlib: pip install "anyorder[plot]".') from None
+        axes = plt.subplots(figsize=(6, 3.5), layout="constrained")[1] if ax is None else ax
+        if isinstance(self.column, CategoryColumn):
+            bars = self.probabilities().sort_values()[-30:]
+            axes.barh([str(level) for level in bars.index], bars.to_numpy())
+            axes.set_xlabel("probability")
+        else:
+            self._plot_line(axes)
+        axes.set_title(self.column.name)
+        return axes
+
+    def _plot_line(self, axes: Any) -> None:
+        column = self._number("plot")
+        ends = self._quantile_codes(np.array([0.001, 0.999]))
+        codes = np.linspace(ends[0], ends[1], PLOTTED) if ends[1] > ends[0] else ends
+        atoms = np.array(column.atom_codes)
+        smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
+        values = column.unrounded(column.numbers(smooth))
+        axes.plot(values, self.pdf(values), label="density")
+        inside = atoms[(atoms >= ends[0]) & (atoms <= ends[1])] if len(atoms) else atoms
+        if len(inside):
+            masses = self._mixed("log_prob", inside, exponential=True)
+            beside = axes.twinx()
+            beside.vlines(column.decode(inside), 0, masses, color="tab:orange")
+            beside.set_ylabel("probability of repeated values", color="tab:orange")
+            beside.set_ylim(bottom=0)
+        low, high = self.interval(0.9)
+        axes.axvspan(low, high, alpha=0.12, label="90%")
+        axes.set(ylabel="density", ylim=(0, None))
+
+    def _number(self, what: str) -> NumberColumn:
+        if not isinstance(self.column, NumberColumn):
+            raise QueryError(
+                f'"{self.column.name}" is a category and has no {what}: use probabilities() or pdf.'
+            )
+        return self.column
+
+    def _series(self, values: ArrayLike) -> pd.Series:
+        listed = values if isinstance(values, pd.Series) else pd.Series(np.atleast_1d(values))
+        return listed.rename(self.column.name)
+
+    def _quantile_codes(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        wanted = torch.from_numpy(shares)[:, None].expand(-1, len(self.weights))
+        each = self._evaluate("icdf", wanted)
+        if len(self.weights) == 1:
+            return each[:, 0].double().numpy()
+        low, high = (end.double() for end in each.aminmax(dim=1))
+
+        def mixed(codes: Tensor) -> Tensor:
+            return torch.from_numpy(self._mixed("cdf", codes.numpy()))
+
+        return invert(mixed, torch.from_numpy(shares), low, high).numpy()
+
+    def _mixed(
+        self, method: str, codes: NDArray[np.float64], *, exponential: bool = False
+    ) -> NDArray[np.float64]:
+        """What the draws answer for codes, weighted. Shape ``(values,)``."""
+        wanted = torch.from_numpy(np.asarray(codes, dtype=np.float32))[:, None]
+        found = self._evaluate(method, wanted.expand(-1, len(self.weights))).double()
+        return ((found.exp() if exponential else found) @ self.weights.cpu().double()).numpy()
+
+    @torch.no_grad()
+    def _evaluate(self, method: str, inputs: Tensor) -> Tensor:
+        """What each draw answers for each input. Shape ``(values, draws)``."""
+        parts = []
+        for part in inputs.split(max(1, EDGES_AT_ONCE // len(self.features))):
+            features = self.features.expand(len(part), *self.features.shape)
+            asked = torch.full(part.shape, self.variable, device=features.device)
+            conditional = self.model.conditionals(features, asked)
+            parts.append(getattr(conditional, method)(part.to(features.device)).cpu())
+        return torch.cat(parts)

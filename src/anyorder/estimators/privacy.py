@@ -1,0 +1,76 @@
+"""Whether draws are copies: distances from samples to rows that were trained on, and to others."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.variables import Schema
+
+ROWS_AT_ONCE = 256
+"""Samples whose distances to all records are in memory together."""
+
+FARTHEST = 4.0
+"""Normal scores further apart than this count as this far, so that no one column decides."""
+
+Encoded = tuple[Tensor, Tensor]
+"""Values ``(rows, columns)`` and gaps ``(rows, vars)``."""
+
+
+@dataclass(frozen=True)
+class PrivacyCheck:
+    """How near samples come to records.
+
+    Attributes:
+        closer_to_train: Share of samples whose nearest record was trained on, not held out; ties
+            count half. About 0.5 for a model that has learnt the distribution, not the rows.
+        se: The standard error of that share.
+        copies: Share of samples that equal a trained row in all columns.
+        held_out_copies: Share of samples that equal a held-out row: what chance alone gives.
+    """
+
+    closer_to_train: float
+    se: float
+    copies: float
+    held_out_copies: float
+
+
+def nearest_records(
+    schema: Schema,
+    samples: Encoded,
+    train: Encoded,
+    held_out: Encoded,
+    *,
+    generator: torch.Generator | None = None,
+) -> PrivacyCheck:
+    """Compares the distances of samples to equally many trained and held-out rows.
+
+    The distance of two rows is the sum over columns of the difference of normal scores, and of 1
+    for categories that differ; a gap is as far from all as a category.
+    """
+    count = min(len(train[0]), len(held_out[0]))
+    chosen = torch.randperm(len(train[0]), generator=generator)[:count]
+    to_train = _nearest(schema, samples, (train[0][chosen], train[1][chosen]))
+    to_others = _nearest(schema, samples, (held_out[0][:count], held_out[1][:count]))
+    closer = (to_train < to_others).double() + 0.5 * (to_train == to_others).double()
+    return PrivacyCheck(
+        closer_to_train=float(closer.mean()),
+        se=float(closer.std() / len(closer) ** 0.5) if len(closer) > 1 else float("nan"),
+        copies=float((to_train == 0).double().mean()),
+        held_out_copies=float((to_others == 0).double().mean()),
+    )
+
+
+def _nearest(schema: Schema, samples: Encoded, records: Encoded) -> Tensor:
+    """The distance of each sample to its nearest record. Shape ``(samples,)``."""
+    found = []
+    for x, missing in zip(*(part.split(ROWS_AT_ONCE) for part in samples), strict=True):
+        total = torch.zeros(len(x), len(records[0]))
+        for place in range(schema.num_variables):
+            apart = (x[:, place, None] - records[0][None, :, place]).abs()
+            if schema.variables[place].kind == "categorical":
+                apart = (apart > 0).float()
+            gap = missing[:, place, None] | records[1][None, :, place]
+            total += apart.clamp(max=FARTHEST).masked_fill(gap, 1.0)
+        found.append(total.amin(dim=1))
+    return torch.cat(found)

@@ -1,0 +1,274 @@
+"""What a fitted model of a table can be asked.
+
+The frames may lack columns and cells: what is not there is marginalised, not guessed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder.data.categories import CategoryColumn
+from anyorder.data.frames import as_frame
+from anyorder.data.inference import marked
+from anyorder.data.table import TableSchema
+from anyorder.errors import QueryError, check_choice, check_count
+from anyorder.estimators.conditional import Conditional
+from anyorder.estimators.table_batches import (
+    best_guess,
+    cell_surprise,
+    draw_rows,
+    fill_gaps,
+    level_probabilities,
+    row_log_prob,
+)
+from anyorder.estimators.table_questions import (
+    Names,
+    column_set,
+    column_sets,
+    read_evidence,
+)
+from anyorder.model import AnyOrderModel
+from anyorder.queries import information_gain
+from anyorder.random_sets import draws as resampled
+from anyorder.soft_evidence import SoftEvidence, soft_evidence
+
+How = Literal["sample", "mean", "mode"]
+
+SOFT_DRAWS = 1024
+"""Draws that stand for evidence by intervals and sets."""
+
+
+class TableAnswers:
+    """Questions to a table; `TableModel` adds how it is fitted."""
+
+    table_: TableSchema
+    model_: AnyOrderModel
+    target_: str | None
+
+    def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
+        """The log-likelihood, in nats and in the units of the columns, of each row.
+
+        Args:
+            X: Rows. It may lack columns that the question does not use.
+            query: Columns that are asked; by default, all that a row has and that is not given.
+            given: Columns that are known; a gap there is unknown in that row.
+        """
+        frame = as_frame(X)
+        named = [query] if isinstance(query, str) else list(query or ())
+        x, missing = self._fitted().encode(frame, needs=named)
+        asked, known = column_sets(self.table_, missing, query=query, given=given)
+        factors = self.table_.log_density_factors(frame)
+        found = row_log_prob(self.model_, x, query=asked, given=known)
+        return (found + (factors * asked).sum(dim=1)).numpy()
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """The log-likelihood of all that each row has."""
+        return self.log_prob(X)
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The mean log-likelihood of rows."""
+        frame = as_frame(X)
+        if y is not None and self.target_ is not None:
+            frame = frame.assign(**{self.target_: np.asarray(y)})
+        return float(self.log_prob(frame).mean())
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Draws rows, given values, intervals `(low, high)` or lists of levels.
+
+        Returns:
+            A frame like the one that was fitted. With intervals or lists, `attrs` holds the
+            `effective_sample_size` of the importance sampling behind it; see `soft_evidence`.
+        """
+        check_count("n_samples", n_samples)
+        generator = _generator(random_state)
+        known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
+        x = known.x
+        if len(x) > 1:
+            x = x[resampled(known.weights, n_samples, generator=generator)]
+        drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
+        frame = self.table_.decode(drawn)
+        if len(known.x) > 1:
+            frame.attrs["effective_sample_size"] = known.effective_sample_size
+        return frame
+
+    def conditional(
+        self,
+        column: str,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = 0,
+    ) -> Conditional:
+        """The distribution of a column, given values, intervals `(low, high)` or lists of levels.
+
+        Args:
+            column: What it is about.
+            given: What is known.
+            random_state: Of the draws that stand for intervals and lists.
+        """
+        known = self._evidence(given, SOFT_DRAWS, _generator(random_state))
+        asked = column_set(self.table_, column, argument="column", allow_context=False)
+        place = int(asked.nonzero()[0])
+        if known.known[place]:
+            raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')
+        targets = torch.full((len(known.x), 1), place)
+        sets = known.known.expand(len(known.x), -1)
+        with torch.no_grad():
+            features = self.model_.features(known.x, sets, targets)[:, 0]
+        return Conditional(self.table_[column], place, self.model_, features, known)
+
+    def impute(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        draws: int = 1,
+        how: How = "sample",
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Fills the gaps of a frame, given all that each row has.
+
+        Args:
+            X: Rows with gaps; columns that it lacks are gaps too.
+            draws: How many completed frames.
+            how: "sample" draws gaps together, as they belong together; "mean" and "mode" give the
+                best guess for each gap by itself (a category has no mean: its mode).
+            random_state: The same gives the same draws.
+
+        Returns:
+            The frame with the dtypes and the columns of training; with several draws, under an
+            index of (draw, row).
+        """
+        check_choice("how", how, get_args(How))
+        check_count("draws", draws)
+        frame = as_frame(X)
+        x, missing = self._fitted().encode(frame)
+        if how != "sample":
+            return self._guessed(frame, x, missing, mean=how == "mean")
+        generator = _generator(random_state)
+        filled = fill_gaps(self.model_, x, missing, draws=draws, generator=generator)
+        frames = [self._framed(self.table_.decode(filled[:, i]), frame) for i in range(draws)]
+        if draws == 1:
+            return frames[0]
+        return pd.concat(frames, keys=range(draws), names=["draw", "row"])
+
+    def transform(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """Fills gaps by their best guesses, for pipelines."""
+        return self.impute(X, how="mean")
+
+    def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
+        """The mean of a number, or the most probable level, given all else that a row has."""
+        name, x, known = self._without_target(X, target)
+        place = self.table_.names.index(name)
+        return best_guess(self.model_, self.table_, x, known, place, mean=True).to_numpy()
+
+    def predict_proba(self, X: Any, *, target: str | None = None) -> pd.DataFrame:  # noqa: N803
+        """The probability of each level of a column given all else that a row has."""
+        name, x, known = self._without_target(X, target)
+        column = self.table_[name]
+        if not isinstance(column, CategoryColumn):
+            raise QueryError(f'"{name}" is no category: ask `conditional` for its distribution.')
+        found = level_probabilities(self.model_, x, known, self.table_.names.index(name))
+        return pd.DataFrame(found.numpy(), index=as_frame(X).index, columns=list(column.levels))
+
+    def outliers(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """How surprising each row and each of its cells is, in nats: minus log-likelihoods.
+
+        Numbers are measured in normal scores, so that columns can be compared. A cell's surprise is
+        that of its value given all other cells of its row; a row's is the mean of its cells along
+        the canonical path.
+
+        Returns:
+            A column "row", and one for each column of the model; gaps have no surprise.
+        """
+        frame = as_frame(X)
+        x, missing = self._fitted().encode(frame)
+        have = ~missing
+        rows = -row_log_prob(self.model_, x, query=have, given=torch.zeros_like(have))
+        cells = cell_surprise(self.model_, x, missing)
+        found = {"row": rows / have.sum(dim=1)}
+        found |= dict(zip(self.table_.names, cells.T, strict=True))
+        return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
+
+    def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
+        """How many nats learning each other column is expected to tell about `target`."""
+        evidence = read_evidence(self._fitted(), given)
+        if evidence.regions:
+            raise QueryError("`given` must hold values here, no intervals or lists.")
+        asked = column_set(self.table_, target, argument="target", allow_context=False)
+        place = int(asked.nonzero()[0])
+        found = {
+            name: float(information_gain(self.model_, evidence.x, place, i, given=evidence.given))
+            for i, name in enumerate(self.table_.names)
+            if i != place and not evidence.given[i]
+        }
+        return pd.Series(found, name="nats", dtype=float).sort_values(ascending=False)
+
+    def _fitted(self) -> TableSchema:
+        if not hasattr(self, "model_"):
+            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+        return self.table_
+
+    def _evidence(
+        self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
+    ) -> SoftEvidence:
+        """What is known of one row; so many draws of it where intervals or lists are given."""
+        evidence = read_evidence(self._fitted(), given)
+        return soft_evidence(
+            self.model_,
+            evidence.x,
+            given=evidence.given,
+            regions=evidence.regions,
+            n=draws if evidence.regions else 1,
+            generator=generator,
+        )
+
+    def _without_target(self, X: Any, target: str | None) -> tuple[str, Tensor, Tensor]:  # noqa: N803
+        """The column to predict, and all else that the rows have."""
+        self._fitted()
+        name = target or self.target_
+        if name is None:
+            raise QueryError("`target` must name the column to predict: fit without `y` has none.")
+        column_set(self.table_, name, argument="target", allow_context=False)
+        x, missing = self.table_.encode(as_frame(X).drop(columns=name, errors="ignore"))
+        return name, x, ~missing
+
+    def _guessed(
+        self, frame: pd.DataFrame, x: Tensor, missing: Tensor, *, mean: bool
+    ) -> pd.DataFrame:
+        """The frame with the best guess in each gap."""
+        x = x.clone()
+        for place in missing.any(dim=0).nonzero().flatten().tolist():
+            column, rows = self.table_.query[place], missing[:, place].nonzero().squeeze(1)
+            guess = best_guess(self.model_, self.table_, x[rows], ~missing[rows], place, mean=mean)
+            codes, _ = column.encode(guess)
+            x[rows, place] = torch.from_numpy(codes).to(x)
+        filled = self.table_.decode(x)
+        return self._framed(filled, frame)
+
+    def _framed(self, filled: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+        """Completed rows under the frame's index; cells that were there stay as they were."""
+        found = filled.set_index(frame.index)
+        for name in self.table_.layout:
+            if name in frame.columns:
+                gaps = marked(frame[name], self.table_.missing_values) | frame[name].isna()
+                if not gaps.any() and found[name].dtype == frame[name].dtype:
+                    found[name] = frame[name]
+                elif found[name].dtype == frame[name].dtype:
+                    found[name] = frame[name].where(~gaps, found[name])
+        return found
+
+
+def _generator(random_state: int | None) -> torch.Generator | None:
+    if random_state is None:
+        return None
+    return torch.Generator().manual_seed(check_count("random_state", random_state, low=0))

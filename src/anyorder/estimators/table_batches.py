@@ -1,0 +1,124 @@
+"""Answers about encoded rows of a table, in parts that fit into memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.data.columns import NumberColumn
+from anyorder.data.table import TableSchema
+from anyorder.model import AnyOrderModel
+from anyorder.queries import log_prob, sample
+
+CELLS_AT_ONCE = 262_144
+"""Cells of a pass over a table."""
+
+DRAWS_AT_ONCE = 4096
+"""Rows that are drawn together."""
+
+MEAN_NODES = 64
+"""Quantiles whose mean stands for an expectation."""
+
+
+def parts(rows: int, columns: int) -> Iterator[slice]:
+    """The rows of a table, some at a time."""
+    size = max(1, CELLS_AT_ONCE // columns)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tensor) -> Tensor:
+    """The log-likelihood of each row's question, in normal scores. Shape ``(rows,)``, float64."""
+    found = [
+        log_prob(model, x[rows], query=query[rows], given=given[rows]).cpu()
+        for rows in parts(len(x), x.shape[1])
+    ]
+    return torch.cat(found)
+
+
+def cell_surprise(model: AnyOrderModel, x: Tensor, missing: Tensor) -> Tensor:
+    """Minus the log-likelihood of each cell given all others of its row; NaN for gaps."""
+    have, cells = ~missing, torch.full(missing.shape, torch.nan, dtype=torch.float64)
+    for place in range(missing.shape[1]):
+        alone = torch.arange(missing.shape[1]) == place
+        rows = have[:, place].nonzero().squeeze(1)
+        if len(rows):
+            asked = alone.expand(len(rows), -1)
+            given = have[rows] & ~asked
+            cells[rows, place] = -row_log_prob(model, x[rows], query=asked, given=given)
+    return cells
+
+
+def draw_rows(
+    model: AnyOrderModel,
+    x: Tensor,
+    known: Tensor,
+    *,
+    n: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """So many rows: all from one row of evidence, or one from each. Shape ``(n, columns)``."""
+    if known.all():
+        return x.expand(n, -1)
+    if len(x) == 1:
+        counts = [len(part) for part in torch.arange(n).split(DRAWS_AT_ONCE)]
+        drawn = [sample(model, x, given=known, n=count, generator=generator)[0] for count in counts]
+    else:
+        drawn = [
+            sample(model, part, given=known, generator=generator)[:, 0]
+            for part in x.split(DRAWS_AT_ONCE)
+        ]
+    return torch.cat(drawn).cpu()
+
+
+def fill_gaps(
+    model: AnyOrderModel,
+    x: Tensor,
+    missing: Tensor,
+    *,
+    draws: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Rows with their gaps drawn together. Shape ``(rows, draws, columns)``."""
+    filled = x[:, None].repeat(1, draws, 1)
+    gappy = missing.any(dim=1).nonzero().squeeze(1)
+    for rows in gappy.split(max(1, DRAWS_AT_ONCE // draws)):
+        gaps = missing[rows]
+        drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)
+        filled[rows] = drawn.to(filled)
+    return filled
+
+
+@torch.no_grad()
+def level_probabilities(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> Tensor:
+    """The probability of each level of a category. Shape ``(rows, levels)``."""
+    found = []
+    levels = model.schema.variables[place].num_levels
+    for rows in parts(len(x), x.shape[1] + levels):
+        targets = torch.full((len(x[rows]), 1), place)
+        conditional = model.predict(x[rows], known[rows], targets)
+        logs = [conditional.log_prob(torch.full_like(targets, code)) for code in range(levels)]
+        found.append(torch.cat(logs, dim=1).exp().cpu())
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def best_guess(
+    model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, place: int, *, mean: bool
+) -> pd.Series:
+    """The mean of a number, or the most probable value, of one column of each row."""
+    column, found = table.query[place], []
+    number = column if mean and isinstance(column, NumberColumn) else None
+    for rows in parts(len(x), x.shape[1]):
+        targets = torch.full((len(x[rows]), 1), place)
+        conditional = model.predict(x[rows], known[rows], targets)
+        if number is None:
+            found.append(conditional.mode()[:, 0].double().cpu().numpy())
+            continue
+        shares = ((torch.arange(MEAN_NODES) + 0.5) / MEAN_NODES).tolist()
+        codes = [conditional.icdf(torch.full(targets.shape, share))[:, 0] for share in shares]
+        numbers = [number.numbers(code.double().cpu().numpy()) for code in codes]
+        found.append(np.mean(numbers, axis=0))
+    values = np.concatenate(found)
+    return column.decode(values) if number is None else number.unrounded(values)

@@ -1,0 +1,197 @@
+"""How a table is fitted: the model, the held-out rows, the budget, and gaps that are not random."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.conditionals.heads import Head
+from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.data.rows import Rows
+from anyorder.losses import MacLoss, Objective, PathLoss
+from anyorder.masks import FixedCardinality
+from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.residual_mlp import ResidualMlp
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.queries import log_prob, sample
+from anyorder.query_laws import QueryLaw
+from anyorder.training.fit import Fit, fit
+from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema
+
+Network = Literal["path", "mlp"]
+Missing = Literal["mcar", "mar"]
+
+VALID_ROWS = 2000
+"""At most so many rows are held out, and so many are read at an evaluation."""
+
+FEWEST_HELD_OUT = 8
+"""With fewer held-out rows their likelihood says nothing: then none are held out."""
+
+MAR_ROUNDS = 4
+"""How often gaps are completed anew under missing="mar"."""
+
+COMPLETED_AT_ONCE = 512
+"""Rows whose gaps are drawn together."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which network, how large."""
+
+    network: Network
+    layers: int
+    width: int
+    heads: int
+    head: Head
+    dropout: float
+
+
+def build(schema: Schema, shape: Shape, seed: int) -> AnyOrderModel:
+    """The untrained model of a table: the canonical order is that of its columns."""
+    network: MaskedNetwork | PathNetwork[Any]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if shape.network == "path":
+            network = PathTransformer(
+                schema,
+                layers=shape.layers,
+                width=shape.width,
+                heads=shape.heads,
+                positions="absolute",
+                shared=False,
+                dropout=shape.dropout,
+            )
+        else:
+            network = ResidualMlp(
+                schema,
+                width=shape.width,
+                hidden=4 * shape.width,
+                blocks=shape.layers,
+                dropout=shape.dropout,
+            )
+        conditionals = MixedConditionals(schema, width=shape.width, head=shape.head)
+    protocol = RemoveGreatest(lexicographic(schema.num_variables))
+    return AnyOrderModel(schema, network, conditionals, protocol)
+
+
+def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The rows that are trained on, and those that are held out."""
+    shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    held_out = min(int(share * rows), VALID_ROWS)
+    if held_out < FEWEST_HELD_OUT:
+        held_out = 0
+    return shuffled[held_out:], shuffled[:held_out]
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table as tensors.
+
+    Args:
+        x: Values. Shape ``(rows, columns)``.
+        missing: Gaps. Shape ``(rows, vars)``.
+        weights: Of the rows, or None. Shape ``(rows,)``.
+    """
+
+    x: Tensor
+    missing: Tensor
+    weights: Tensor | None = None
+
+    def at(self, rows: Tensor) -> "TableData":
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return TableData(self.x[rows], self.missing[rows], weights)
+
+    def rows(self, seed: int) -> Rows:
+        """What training draws from; rows without any value are left out."""
+        some = ~self.missing.all(dim=1)
+        kept = self if some.all() else self.at(some.nonzero().squeeze(1))
+        available = ~kept.missing if kept.missing.any() else None
+        return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
+
+
+def train(
+    model: AnyOrderModel,
+    data: TableData,
+    law: QueryLaw,
+    *,
+    settings: TrainingSettings,
+    held_out: TableData,
+    missing: Missing = "mcar",
+    folder: Path | None = None,
+    notes: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Trains a model on a table, and stops where the held-out likelihood stops rising.
+
+    With missing="mar" and gaps in the data: first on the whole observed set of each row, which is
+    maximum likelihood whatever the gaps depend on that is observed; then on rows completed by draws
+    from the model, several times anew, with the questions of `law`.
+    """
+    valid = surprise_of(held_out) if len(held_out.x) else None
+    options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
+    if missing == "mcar" or not data.missing.any():
+        rows = data.rows(settings.seed)
+        objective = objective_of(model, law)
+        return fit(model, rows, objective, settings=settings, folder=folder, **options)
+    n = model.num_variables
+    stages = _stages(settings)
+    whole = objective_of(model, FixedCardinality(n, n))
+    places = [None if folder is None else folder / f"stage-{i}" for i in range(len(stages))]
+    rows = data.rows(settings.seed)
+    found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
+    for stage, place in zip(stages[1:], places[1:], strict=True):
+        completed = complete(model, data, seed=stage.seed)
+        rows = TableData(completed, torch.zeros_like(data.missing), data.weights).rows(stage.seed)
+        free = objective_of(model, law)
+        found = fit(model, rows, free, settings=stage, folder=place, **options)
+    return found
+
+
+def objective_of(model: AnyOrderModel, law: Any) -> Objective:
+    """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones."""
+    return PathLoss(law) if model.is_one_pass else MacLoss(law)
+
+
+def surprise_of(held_out: TableData) -> Callable[[AnyOrderModel], float]:
+    """Held-out nats a cell: all that each row has, and one half of it given the other."""
+    have = ~held_out.missing
+    coins = torch.rand(have.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    given = have & coins
+
+    def surprise(model: AnyOrderModel) -> float:
+        joint = log_prob(model, held_out.x, query=have).sum()
+        half = log_prob(model, held_out.x, query=have & ~given, given=given).sum()
+        return -float(joint + half) / max(int(have.sum() + (have & ~given).sum()), 1)
+
+    return surprise
+
+
+def complete(model: AnyOrderModel, data: TableData, *, seed: int) -> Tensor:
+    """The rows with their gaps drawn from p(missing | observed)."""
+    filled, generator = data.x.clone(), torch.Generator().manual_seed(seed)
+    for rows in data.missing.any(dim=1).nonzero().squeeze(1).split(COMPLETED_AT_ONCE):
+        gaps = data.missing[rows]
+        drawn = sample(model, data.x[rows], query=gaps, given=~gaps, generator=generator)
+        filled[rows] = drawn[:, 0].to(filled)
+    return filled
+
+
+def _stages(settings: TrainingSettings) -> list[TrainingSettings]:
+    """Half of the budget for what is observed, the rest in rounds for what is completed."""
+    shares = [0.5, *[0.5 / MAR_ROUNDS] * MAR_ROUNDS]
+    return [
+        replace(
+            settings,
+            steps=settings.steps and max(1, int(share * settings.steps)),
+            minutes=settings.minutes and share * settings.minutes,
+            seed=settings.seed + number,
+        )
+        for number, share in enumerate(shares)
+    ]

@@ -1,0 +1,135 @@
+"""From what people write to what a model is asked: names of columns, values, intervals, sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.data.columns import NumberColumn
+from anyorder.data.table import TableSchema
+from anyorder.errors import QueryError, nearest
+from anyorder.soft_evidence import Interval, Levels
+
+Names = str | Sequence[str] | None
+
+
+def column_sets(
+    table: TableSchema, missing: Tensor, *, query: Names, given: Names
+) -> tuple[Tensor, Tensor]:
+    """The sets of a question about each row of a frame.
+
+    Args:
+        table: The columns.
+        missing: What the frame lacks. Shape ``(rows, vars)``.
+        query: Columns that are asked; the cells that a row has and that are not given by default.
+        given: Columns that are known, where a row has them; none by default.
+
+    Returns:
+        Query and given. Shapes ``(rows, vars)``.
+    """
+    known = column_set(table, given, argument="given") & ~missing
+    if query is None:
+        return ~missing & ~known, known
+    asked = column_set(table, query, argument="query", allow_context=False)
+    both = (asked & column_set(table, given, argument="given")).nonzero()
+    if len(both):
+        name = table.names[int(both[0])]
+        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    gaps = (asked & missing).nonzero()
+    if len(gaps):
+        row, place = gaps[0].tolist()
+        raise QueryError(
+            f'Row {row} has no value of "{table.names[place]}", which is asked: a gap has no '
+            "likelihood. Drop the row, or leave `query` out to ask what each row has."
+        )
+    return asked.expand_as(missing), known
+
+
+def column_set(
+    table: TableSchema, names: Names, *, argument: str, allow_context: bool = True
+) -> Tensor:
+    """The set of some columns. Shape ``(vars,)``."""
+    listed = [names] if isinstance(names, str) else list(names or ())
+    context = [column.name for column in table.context]
+    members = torch.zeros(len(table.names), dtype=torch.bool)
+    for name in listed:
+        if name in table.names:
+            members[table.names.index(name)] = True
+        elif name in context and not allow_context:
+            raise QueryError(f'"{name}" is context: it is always given and is never asked.')
+        elif name not in context:
+            raise QueryError(
+                f'`{argument}` must name columns of the model; got "{name}".'
+                f"{nearest(name, [*table.names, *context])}"
+            )
+    return members
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about one row.
+
+    Args:
+        x: Values. Shape ``(1, columns)``.
+        given: What is known exactly. Shape ``(vars,)``.
+        regions: Where other variables lie.
+    """
+
+    x: Tensor
+    given: Tensor
+    regions: dict[int, Interval | Levels]
+
+
+def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Evidence:
+    """Reads `{"age": 41, "job": ["nurse", "clerk"], "income": (20_000, None)}`.
+
+    A tuple of two is an interval, None an open end; a list is a set of levels; None and NaN are
+    unknown; all else is a value.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise QueryError(
+            f"`given` must be a dictionary from columns to values; got {type(given).__name__}."
+        )
+    entries = dict(given or {})
+    column_set(table, list(entries), argument="given")
+    regions, values = {}, {}
+    for name, value in entries.items():
+        if isinstance(value, tuple | list | set):
+            if name not in table.names:
+                raise QueryError(f'"{name}" is context: give it one value.')
+            regions[table.names.index(name)] = _region(table, name, value)
+        else:
+            values[name] = [value]
+    frame = pd.DataFrame(values, index=[0])
+    x, missing = table.encode(frame)
+    return Evidence(x, ~missing[0], regions)
+
+
+def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
+    column = table[name]
+    if not isinstance(column, NumberColumn):
+        if isinstance(value, tuple) and len(value) == 2 and None in value:
+            raise QueryError(f'"{name}" is a category: give a list of its levels, no interval.')
+        codes, _ = column.encode(pd.Series(list(value), name=name))
+        if not len(codes):
+            raise QueryError(f'The set of levels of "{name}" must not be empty.')
+        return Levels(tuple(sorted({int(code) for code in codes})))
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise QueryError(
+            f'"{name}" is a {column.kind}: give a value, or an interval (low, high) as a tuple; '
+            f"got {value!r}."
+        )
+    low, high = _end(column, value[0], -torch.inf), _end(column, value[1], torch.inf)
+    if low > high:
+        raise QueryError(f'The interval of "{name}" must ascend; got {value!r}.')
+    return Interval(low, high)
+
+
+def _end(column: NumberColumn, end: Any, open_end: float) -> float:
+    if end is None:
+        return open_end
+    codes, missing = column.encode(pd.Series([end], name=column.name))
+    return open_end if missing[0] else float(codes[0])
