@@ -18,6 +18,7 @@ from anyorder.data.inference import marked
 from anyorder.data.table import TableSchema
 from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.estimators.conditional import Conditional
+from anyorder.estimators.privacy import PrivacyCheck, nearest_records
 from anyorder.estimators.table_batches import (
     best_guess,
     cell_surprise,
@@ -198,6 +199,21 @@ class TableAnswers:
         found = {"row": rows / have.sum(dim=1)}
         found |= dict(zip(self.table_.names, cells.T, strict=True))
         return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
+
+    def privacy(
+        self, samples: Any, train: Any, held_out: Any, *, random_state: int | None = 0
+    ) -> PrivacyCheck:
+        """Whether samples are nearer to rows that were trained on than to rows that were not.
+
+        Args:
+            samples: Rows that were drawn.
+            train: Rows that were trained on.
+            held_out: Rows of the same kind that were not.
+            random_state: Of the choice of as many trained rows as there are held-out ones.
+        """
+        frames = [as_frame(rows) for rows in (samples, train, held_out)]
+        encoded = [self._fitted().encode(frame) for frame in frames]
+        return nearest_records(self.table_.schema, *encoded, generator=_generator(random_state))
 
     def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
         """How many nats learning each other column is expected to tell about `target`."""
