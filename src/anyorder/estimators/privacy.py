@@ -46,7 +46,7 @@ def nearest_records(
     """Compares the distances of samples to equally many trained and held-out rows.
 
     The distance of two rows is the sum over columns of the difference of normal scores, and of 1
-    for categories that differ; a gap is as far from all as a category.
+    for categories that differ; a gap is like another level of a category.
     """
     count = min(len(train[0]), len(held_out[0]))
     chosen = torch.randperm(len(train[0]), generator=generator)[:count]
@@ -70,7 +70,8 @@ def _nearest(schema: Schema, samples: Encoded, records: Encoded) -> Tensor:
             apart = (x[:, place, None] - records[0][None, :, place]).abs()
             if schema.variables[place].kind == "categorical":
                 apart = (apart > 0).float()
-            gap = missing[:, place, None] | records[1][None, :, place]
-            total += apart.clamp(max=FARTHEST).masked_fill(gap, 1.0)
+            gap, other_gap = missing[:, place, None], records[1][None, :, place]
+            apart = apart.clamp(max=FARTHEST).masked_fill(gap & other_gap, 0.0)
+            total += apart.masked_fill(gap ^ other_gap, 1.0)
         found.append(total.amin(dim=1))
     return torch.cat(found)

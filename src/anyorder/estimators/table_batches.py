@@ -83,7 +83,7 @@ def fill_gaps(
     """Rows with their gaps drawn together. Shape ``(rows, draws, columns)``."""
     filled = x[:, None].repeat(1, draws, 1)
     gappy = missing.any(dim=1).nonzero().squeeze(1)
-    for rows in gappy.split(max(1, DRAWS_AT_ONCE // draws)):
+    for rows in gappy.split(max(1, DRAWS_AT_ONCE // draws)) if len(gappy) else ():
         gaps = missing[rows]
         drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)
         filled[rows] = drawn.to(filled)

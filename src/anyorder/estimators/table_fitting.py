@@ -134,7 +134,7 @@ def train(
     maximum likelihood whatever the gaps depend on that is observed; then on rows completed by draws
     from the model, several times anew, with the questions of `law`.
     """
-    valid = surprise_of(held_out) if len(held_out.x) else None
+    valid = surprise_of(held_out, missing) if len(held_out.x) else None
     options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
     if missing == "mcar" or not data.missing.any():
         rows = data.rows(settings.seed)
@@ -159,14 +159,19 @@ def objective_of(model: AnyOrderModel, law: Any) -> Objective:
     return PathLoss(law) if model.is_one_pass else MacLoss(law)
 
 
-def surprise_of(held_out: TableData) -> Callable[[AnyOrderModel], float]:
-    """Held-out nats a cell: all that each row has, and one half of it given the other."""
+def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderModel], float]:
+    """Held-out nats a cell: of all that each row has, and of one half of it given the other.
+
+    With missing="mar" the first alone: likelihoods of parts of a row then favour the gaps' ways.
+    """
     have = ~held_out.missing
     coins = torch.rand(have.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     given = have & coins
 
     def surprise(model: AnyOrderModel) -> float:
         joint = log_prob(model, held_out.x, query=have).sum()
+        if missing == "mar":
+            return -float(joint) / int(have.sum())
         half = log_prob(model, held_out.x, query=have & ~given, given=given).sum()
         return -float(joint + half) / max(int(have.sum() + (have & ~given).sum()), 1)
 

@@ -1,0 +1,396 @@
+"""TableModel: likelihoods in the units of the columns, draws, gaps, frames as people have them."""
+
+import math
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from anyorder.errors import ConfigError, QueryError, SchemaError
+from anyorder.estimators.table import TableModel
+from anyorder.masks import UniformCardinality
+
+TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
+QUICK = TableModel(**TINY, max_steps=3)
+
+
+def people(rows=400, seed=0):
+    """Age, income that grows with it, hours with spikes, a job that follows income, a birthday."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 80, rows)
+    income = np.exp(9 + age / 40 + rng.normal(0, 0.3, rows)).round(2)
+    hours = np.where(rng.random(rows) < 0.6, 40.0, rng.normal(30, 8, rows).round(3))
+    job = np.where(income > np.median(income), "nurse", "clerk")
+    born = pd.Timestamp("2026-01-01") - pd.to_timedelta(age * 365, unit="D")
+    frame = pd.DataFrame(
+        {"age": age, "income": income, "hours": hours, "job": pd.Categorical(job), "born": born}
+    )
+    frame["member"] = rng.random(rows) < 0.3
+    return frame
+
+
+@pytest.fixture(scope="module")
+def frame():
+    gappy = people()
+    gappy.loc[gappy.index % 7 == 0, "hours"] = np.nan
+    gappy.loc[gappy.index % 11 == 0, "job"] = np.nan
+    return gappy
+
+
+@pytest.fixture(scope="module")
+def model(frame):
+    return TableModel(**TINY, max_steps=200).fit(frame)
+
+
+def test_columns_are_taken_for_what_they_are(model):
+    kinds = {line.column: line.kind for line in model.table_.summary()}
+    assert kinds == {
+        "age": "number",
+        "income": "number",
+        "hours": "number",
+        "job": "category",
+        "born": "date and time",
+        "member": "boolean",
+    }
+
+
+def test_densities_are_in_the_units_of_the_column(model):
+    income = model.conditional("income", given={"age": 50})
+    grid = np.geomspace(10, 1e7, 20_001)
+    assert np.trapezoid(income.pdf(grid), grid) == pytest.approx(1, abs=2e-3)
+    below = np.trapezoid(income.pdf(grid[grid < 30_000]), grid[grid < 30_000])
+    assert income.cdf(30_000) == pytest.approx(below, abs=2e-3)
+    assert income.cdf(income.quantile(0.3)) == pytest.approx(0.3, abs=1e-3)
+
+
+def test_a_density_of_a_rescaled_column_is_rescaled(frame, model):
+    cents = frame.assign(income=frame.income * 100)
+    other = TableModel(**TINY, max_steps=200).fit(cents)
+    # The same codes, hence the same training; the density is that of a hundredth of the unit.
+    shift = model.log_prob(frame, query="income") - other.log_prob(cents, query="income")
+    np.testing.assert_allclose(shift, math.log(100), atol=1e-3)
+
+
+def test_atoms_have_probability_and_the_rest_a_density(model):
+    hours = model.conditional("hours")
+    grid = np.linspace(-60, 120, 40_001) + 1e-4
+    mass = np.trapezoid(hours.pdf(grid), grid)
+    assert hours.pdf(40.0) == pytest.approx(1 - mass, abs=2e-3)
+    assert hours.pdf(40.0) == pytest.approx(0.6, abs=0.15)
+    assert hours.mode() == 40.0
+    assert hours.quantile(0.9) == 40.0
+
+
+def test_probabilities_of_levels_sum_to_one(model, frame):
+    job = model.conditional("job", given={"income": 50_000.0}).probabilities()
+    assert job.sum() == pytest.approx(1, abs=1e-5)
+    assert list(job.index) == ["clerk", "nurse"]
+    proba = model.predict_proba(frame, target="job")
+    np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-5)
+
+
+def test_questions_on_frames_follow_the_rules(model, frame):
+    whole = model.log_prob(frame)
+    row = frame.iloc[[0]]  # hours and job are gaps here
+    named = model.log_prob(row, query=["age", "income", "born", "member"])
+    assert whole[0] == pytest.approx(named[0], abs=1e-4)
+    # A frame may lack what is not used; a gap in a given column is not given in that row.
+    assert model.log_prob(row[["age", "income"]], query="income", given="age").shape == (1,)
+    unknown = model.log_prob(row, query="income", given=["age", "job"])
+    assert unknown[0] == pytest.approx(
+        model.log_prob(row, query="income", given="age")[0], abs=1e-4
+    )
+    with pytest.raises(QueryError, match='Row 0 has no value of "job"'):
+        model.log_prob(row, query="job")
+    with pytest.raises(QueryError, match='"age" is both asked and given'):
+        model.log_prob(row, query="age", given="age")
+    with pytest.raises(QueryError, match=r'got "agee"\. Did you mean "age"'):
+        model.log_prob(row, query="income", given="agee")
+    assert model.score(frame) == pytest.approx(whole.mean())
+
+
+def test_samples_look_like_the_frame(model, frame):
+    drawn = model.sample(50, random_state=0)
+    assert list(drawn.columns) == list(frame.columns)
+    assert drawn.dtypes.to_dict() == frame.dtypes.to_dict()
+    assert drawn.notna().all().all()
+    pd.testing.assert_frame_equal(drawn, model.sample(50, random_state=0))
+    given = model.sample(20, given={"age": 30, "job": "clerk"}, random_state=0)
+    assert set(given.age) == {30}
+    assert set(given.job) == {"clerk"}
+
+
+def test_intervals_and_sets_are_kept(model):
+    region = {"age": (30, 40), "job": ["clerk"], "income": (None, 40_000)}
+    drawn = model.sample(200, given=region, random_state=0)
+    assert drawn.age.between(30, 40).all()
+    assert (drawn.income <= 40_000).all()
+    assert set(drawn.job) == {"clerk"}
+    assert 100 < drawn.attrs["effective_sample_size"] <= 1024
+    hours = model.conditional("hours", given={"age": (30, 40)})
+    assert 500 < hours.effective_sample_size <= 1024
+    low, high = hours.interval(0.8)
+    assert hours.cdf(low) <= 0.11
+    assert hours.cdf(high) >= 0.89
+
+
+def test_one_soft_column_is_the_average_over_it(model):
+    exact = [
+        model.conditional("income", given={"job": level}).cdf(30_000)
+        for level in ("clerk", "nurse")
+    ]
+    weight = model.conditional("job").probabilities()
+    mixed = model.conditional("income", given={"job": ["clerk", "nurse"]}).cdf(30_000)
+    truth = float((weight.to_numpy() * np.array(exact)[:, 0]).sum())
+    assert mixed[0] == pytest.approx(truth, abs=3 * 0.5 / 1024**0.5)
+
+
+def test_gaps_are_filled_and_all_else_stays(model, frame):
+    filled = model.impute(frame, random_state=0)
+    assert filled.notna().all().all()
+    assert filled.dtypes.to_dict() == frame.dtypes.to_dict()
+    there = frame.notna()
+    pd.testing.assert_frame_equal(filled.where(there), frame.where(there))
+    many = model.impute(frame, draws=3, random_state=0)
+    assert many.index.names == ["draw", "row"]
+    assert len(many) == 3 * len(frame)
+    for how in ("mean", "mode"):
+        best = model.impute(frame, how=how)
+        assert best.notna().all().all()
+        pd.testing.assert_frame_equal(best, model.impute(frame, how=how))
+    missing_column = model.impute(frame.drop(columns="income"), random_state=0)
+    assert missing_column.income.gt(0).all()
+
+
+def test_predictions_come_from_what_a_row_has(model, frame):
+    known = frame[frame.job.notna()]
+    right = (model.predict(known, target="job") == known.job).mean()
+    assert right > 0.8
+    income = model.predict(frame, target="income")
+    assert np.corrcoef(np.log(income), np.log(frame.income))[0, 1] > 0.6
+    with pytest.raises(QueryError, match="`target` must name"):
+        model.predict(frame)
+    with pytest.raises(QueryError, match="is no category"):
+        model.predict_proba(frame, target="income")
+
+
+def test_what_is_odd_is_surprising(model, frame):
+    odd = frame.copy()
+    odd.loc[5, "income"] = 5e6
+    surprise = model.outliers(odd)
+    assert surprise.income.idxmax() == 5
+    assert surprise.row.rank(ascending=False)[5] <= 3
+    assert surprise.hours.isna().equals(odd.hours.isna())
+
+
+def test_what_tells_about_a_column_comes_first(model):
+    gain = model.information_gain("job")
+    assert gain.idxmax() in ("income", "age", "born")
+    assert "job" not in gain.index
+    assert model.information_gain("job", given={"income": 9e4}).idxmax() != "income"
+
+
+def test_privacy_tells_copies_from_draws(model, frame):
+    others = people(400, seed=1)
+    copies = model.privacy(frame, frame, others)
+    assert copies.copies == 1
+    assert copies.closer_to_train > 0.95
+    fresh = model.privacy(people(400, seed=2), people(400, seed=3), others)
+    assert abs(fresh.closer_to_train - 0.5) < 4 * fresh.se
+
+
+def test_answers_survive_a_new_process(model, frame, tmp_path):
+    model.save(tmp_path / "run")
+    frame.to_pickle(tmp_path / "frame.pkl")
+    code = (
+        "import sys, numpy as np, pandas as pd\n"
+        "from anyorder.estimators.table import TableModel\n"
+        "model = TableModel.load(sys.argv[1] + '/run')\n"
+        "frame = pd.read_pickle(sys.argv[1] + '/frame.pkl')\n"
+        "np.save(sys.argv[1] + '/logs.npy', model.log_prob(frame))\n"
+        "model.sample(5, random_state=1).to_pickle(sys.argv[1] + '/drawn.pkl')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "logs.npy"), model.log_prob(frame))
+    drawn = pd.read_pickle(tmp_path / "drawn.pkl")
+    pd.testing.assert_frame_equal(drawn, model.sample(5, random_state=1))
+
+
+def test_scikit_learn_can_clone_and_chain(frame):
+    model = TableModel(**TINY, max_steps=2, queries=[(["age"], ["income"], 1.0)])
+    assert clone(model).get_params() == model.get_params()
+    pipeline = make_pipeline(FunctionTransformer(lambda f: f.drop(columns="born")), clone(QUICK))
+    assert pipeline.fit_transform(frame).notna().all().all()
+
+
+def test_a_target_given_apart_is_predicted(frame):
+    known = frame[frame.job.notna()]
+    model = clone(QUICK).fit(known[["age", "income"]], known.job)
+    assert set(model.predict(known[["age"]])) <= {"nurse", "clerk"}
+    assert math.isfinite(model.score(known[["age", "income"]], known.job))
+
+
+def test_arrays_have_columns_too():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    model = clone(QUICK).fit(x)
+    assert model.n_features_in_ == 3
+    assert model.score_samples(x).shape == (50,)
+
+
+def test_context_is_given_and_never_asked(frame):
+    model = TableModel(**TINY, max_steps=5, context=["job", "hours"]).fit(frame)
+    assert model.table_.names == ("age", "income", "born", "member")
+    drawn = model.sample(4, given={"job": "clerk", "hours": 40.0}, random_state=0)
+    assert set(drawn.job) == {"clerk"}
+    with pytest.raises(QueryError, match='must have the column "hours"'):
+        model.sample(1, given={"job": "clerk"})
+    with pytest.raises(QueryError, match='"job" is context'):
+        model.log_prob(frame, query="job")
+
+
+def test_order_and_law_are_the_users(frame):
+    law = UniformCardinality(6)
+    model = TableModel(**TINY, max_steps=2, order=["member", "born"], queries=law).fit(frame)
+    assert model.table_.names[:2] == ("member", "born")
+    listed = [(["age"], ["income"], 3.0), ([], ["age", "job"], 1.0)]
+    model = TableModel(**TINY, max_steps=2, queries=listed).fit(frame)
+    assert model.queries_.weights.tolist() == [0.75, 0.25]
+    with pytest.raises(ConfigError, match="law over the 6 columns"):
+        TableModel(**TINY, queries=UniformCardinality(4)).fit(frame)
+    with pytest.raises(QueryError, match='got "agee"'):
+        TableModel(**TINY, queries=[(["agee"], ["income"], 1.0)]).fit(frame)
+
+
+def test_weights_count():
+    coin = pd.DataFrame({"side": ["heads", "tails"] * 200})
+    weight = np.where(coin.side == "heads", 9.0, 1.0)
+    model = TableModel(**TINY, max_steps=150).fit(coin, sample_weight=weight)
+    assert model.conditional("side").probabilities()["heads"] == pytest.approx(0.9, abs=0.04)
+    with pytest.raises(ConfigError, match="`sample_weight` must hold 400 numbers"):
+        model.fit(coin, sample_weight=[1.0])
+
+
+def test_a_warm_start_goes_on():
+    coin = pd.DataFrame({"side": ["heads"] * 300 + ["tails"] * 100})
+    model = TableModel(**TINY, max_steps=60, warm_start=True).fit(coin)
+    first = abs(model.conditional("side").probabilities()["heads"] - 0.75)
+    for _ in range(3):
+        model.fit(coin)
+    assert abs(model.conditional("side").probabilities()["heads"] - 0.75) < max(first, 0.02)
+
+
+def test_gaps_that_depend_on_what_is_seen():
+    """The oracle of maths: x2 = x1 in 0.9; x2 is seen in 0.9 if x1 = 0 and in 0.1 if x1 = 1."""
+    rng = np.random.default_rng(0)
+    x1 = rng.integers(0, 2, 6000)
+    x2 = np.where(rng.random(6000) < 0.9, x1, 1 - x1).astype(float)
+    seen = rng.random(6000) < np.where(x1 == 0, 0.9, 0.1)
+    frame = pd.DataFrame({"x1": x1.astype(bool), "x2": np.where(seen, x2, np.nan)})
+    frame["x2"] = frame["x2"].astype("boolean")
+    shares = {}
+    for missing in ("mcar", "mar"):
+        model = TableModel(**TINY, batch=512, max_steps=300, missing=missing).fit(frame)
+        shares[missing] = model.conditional("x2").probabilities()[True]
+    assert shares["mcar"] == pytest.approx(0.18, abs=0.04)
+    assert shares["mar"] == pytest.approx(0.5, abs=0.05)
+
+
+HARDY = {
+    "one row": pd.DataFrame({"a": [1.5], "b": ["x"]}),
+    "one column": pd.DataFrame({"a": np.arange(30.0)}),
+    "constants": pd.DataFrame({"a": [3] * 20, "b": ["x"] * 20, "c": range(20)}),
+    "an empty column": pd.DataFrame({"a": [None] * 20, "b": range(20)}),
+    "many levels": pd.DataFrame({"a": [f"level {i}" for i in range(10_000)], "b": [1, 2] * 5000}),
+    "huge and tiny": pd.DataFrame(
+        {"a": [1e300, 1e-300, -1e300, 0.0] * 10, "b": [1e-300, 2e-300] * 20}
+    ),
+    "wide": pd.DataFrame(np.random.default_rng(0).normal(size=(20, 300))).add_prefix("c"),
+}
+
+
+@pytest.mark.parametrize("name", HARDY)
+def test_hardy(name):
+    frame = HARDY[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = TableModel(**TINY, max_steps=2).fit(frame)
+        assert np.isfinite(model.log_prob(frame.head(50))).all()
+        drawn = model.sample(3, random_state=0)
+    assert list(drawn.columns) == list(frame.columns)
+    numbers = drawn.select_dtypes("number").to_numpy(dtype=float)
+    assert np.isfinite(numbers[:, ~np.isnan(numbers).all(axis=0)]).all()
+
+
+REFUSED = {
+    "no rows": (pd.DataFrame({"a": []}), "row"),
+    "no columns": (pd.DataFrame(index=range(3)), "column"),
+    "nothing but gaps": (pd.DataFrame({"a": [None, None]}), "can be asked"),
+    "infinity": (pd.DataFrame({"a": [1.0, math.inf, 2.0]}), "must hold finite numbers"),
+    "words among numbers": (pd.DataFrame({"a": [1, 2, 3, "x"] * 9}), "missing_values"),
+    "twice the same name": (pd.DataFrame([[1, 2]], columns=["a", "a"]), '"a"'),
+    "a sentence": ("no table", "str"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_fitted_gets_one_sentence(name):
+    table, words = REFUSED[name]
+    with pytest.raises(SchemaError, match=words) as error:
+        clone(QUICK).fit(table)
+    assert "\n" not in str(error.value)
+
+
+def test_a_level_that_was_never_seen_is_refused(model):
+    with pytest.raises(QueryError, match=r'"job" must hold levels.*Did you mean "nurse"'):
+        model.conditional("income", given={"job": "nurs"})
+    with pytest.raises(QueryError, match="interval"):
+        model.conditional("job", given={"income": [1.0, 2.0]})
+    with pytest.raises(QueryError, match="must ascend"):
+        model.sample(1, given={"age": (40, 30)})
+    with pytest.raises(QueryError, match="`given` must be a dictionary"):
+        model.sample(1, given=["age"])
+    with pytest.raises(QueryError, match="knows nothing yet"):
+        TableModel().sample(1)
+
+
+def column(rows):
+    finite = st.floats(-1e6, 1e6, allow_subnormal=False)
+    kinds = [
+        st.lists(finite, min_size=rows, max_size=rows),
+        st.lists(st.integers(-5, 5), min_size=rows, max_size=rows),
+        st.lists(st.sampled_from(["a", "b", "c"]), min_size=rows, max_size=rows),
+        st.lists(st.booleans(), min_size=rows, max_size=rows),
+        st.lists(st.one_of(st.none(), finite), min_size=rows, max_size=rows),
+    ]
+    return st.one_of(kinds)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(2, 12).flatmap(lambda n: st.lists(column(n), min_size=1, max_size=5)))
+def test_any_table_can_be_fitted_saved_and_asked(tmp_path_factory, columns):
+    frame = pd.DataFrame({f"c{i}": values for i, values in enumerate(columns)})
+    folder = tmp_path_factory.mktemp("run")
+    if frame.isna().all().all():
+        with pytest.raises(SchemaError, match="can be asked"):
+            clone(QUICK).fit(frame)
+        return
+    model = TableModel(layers=1, width=8, heads=2, max_steps=2).fit(frame)
+    model.save(folder)
+    loaded = TableModel.load(folder)
+    some = frame[frame.notna().any(axis=1)]
+    np.testing.assert_array_equal(loaded.log_prob(some), model.log_prob(some))
+    assert np.isfinite(model.log_prob(some)).all()
+    kept = [name for name in frame if name in model.table_.names]
+    assert loaded.impute(frame, random_state=0)[kept].notna().all().all()
+    assert torch.equal(
+        *(torch.tensor(m.outliers(some).to_numpy()).nan_to_num() for m in (model, loaded))
+    )
