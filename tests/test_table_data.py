@@ -486,3 +486,11 @@ def test_decimals_of_a_file_are_the_doubles_of_python(tmp_path):
     with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
         file.write("a\n0.1\n1e-300\n123456.789012\n")
     assert read_table(tmp_path / "t.csv.gz")["a"].tolist() == [0.1, 1e-300, 123456.789012]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "Int8"])
+def test_flags_are_categories_that_stay_numbers(dtype):
+    frame = pd.DataFrame({"flag": pd.Series([0, 1, 1, 0], dtype=dtype), "count": [0, 1, 2, 0]})
+    table = TableSchema.infer(frame)
+    assert [line.kind for line in table.summary()] == ["category", "number"]
+    pd.testing.assert_frame_equal(table.decode(*table.encode(frame)), frame)

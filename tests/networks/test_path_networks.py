@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from anyorder import QueryError
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.paths import split_rows
-from tests.networks.conftest import NUM_VARIABLES, PATH_NETWORKS, schema_of, wake
+from tests.networks.conftest import NUM_VARIABLES, schema_of, wake
 
 LEXICOGRAPHIC = torch.arange(NUM_VARIABLES)
 # float32, three layers: the orders of summation differ between the ways of computing.
@@ -167,21 +166,18 @@ def test_a_question_changes_nothing(path_network, x, sets):
 
 
 @torch.no_grad()
-def test_two_streams_answer_all_variables_at_once(x, sets):
-    network = wake(PathTransformer(schema_of(*[5] * NUM_VARIABLES), layers=3, width=16, heads=2))
+def test_all_variables_can_be_asked_at_once(path_network, x, sets):
     _, given = sets
-    state = network.encode(x, given)
-    together = network.ask(state, LEXICOGRAPHIC)
-    for variable in LEXICOGRAPHIC:
-        torch.testing.assert_close(
-            network.ask(state, variable[None])[:, 0], together[:, variable], **CLOSE
-        )
-
-
-def test_one_stream_refuses_several_questions(x):
-    network = PATH_NETWORKS["one"](schema_of(*[5] * NUM_VARIABLES), layers=1, width=16, heads=2)
-    with pytest.raises(QueryError, match="one variable at a time; got 2"):
-        network.ask(network.encode(x, torch.zeros_like(x, dtype=torch.bool)), torch.tensor([1, 2]))
+    state = path_network.encode(x, given)
+    for told in (False, True):  # at the start of a path, and along it
+        together = path_network.ask(state, LEXICOGRAPHIC)
+        for variable in LEXICOGRAPHIC:
+            torch.testing.assert_close(
+                path_network.ask(state, variable[None])[:, 0], together[:, variable], **CLOSE
+            )
+        if not told:
+            two = torch.tensor([3, 5])
+            state = path_network.tell(state, two, x[:, two])
 
 
 def test_gradients_of_a_ragged_batch_are_the_sum_of_the_rows(path_network, x, sets):

@@ -1,9 +1,9 @@
 """Which kind of column a series is, when nobody said so.
 
-The rules, first match first: booleans are booleans; numbers and times are numbers; pandas'
-categories are categories; text all of which is numbers, or all of which is ISO 8601 dates, is
-that; text that is half numbers is refused, because a marker such as "?" would turn an amount into
-a category of thousands of levels; other text is a category.
+The rules, first match first: booleans are booleans; numbers are numbers, but flags (just 0 and 1)
+are categories; times are numbers; pandas' categories are categories; text all of which is numbers,
+or all of which is ISO 8601 dates, is that; text that is half numbers is refused, because a marker
+such as "?" would turn an amount into a category of thousands of levels; other text is a category.
 """
 
 import re
@@ -81,7 +81,9 @@ def column_type(series: pd.Series) -> ColumnType:
         )
     if types.is_bool_dtype(values.dtype):
         return "boolean"
-    if types.is_numeric_dtype(values.dtype) or types.is_timedelta64_dtype(values.dtype):
+    if types.is_numeric_dtype(values.dtype):
+        return "category" if set(values.dropna().unique()) == {0, 1} else "number"
+    if types.is_timedelta64_dtype(values.dtype):
         return "number"
     if types.is_datetime64_any_dtype(values.dtype):
         return "datetime"

@@ -17,6 +17,7 @@ from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
+from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
 from anyorder.query_laws import QueryLaw
@@ -26,6 +27,9 @@ from anyorder.variables import Schema
 
 Network = Literal["path", "mlp"]
 Missing = Literal["mcar", "mar"]
+
+STREAMS = {1: SingleStreamPathTransformer, 2: PathTransformer}
+"""Path networks by their number of streams."""
 
 VALID_ROWS = 2000
 """At most so many rows are held out, and so many are read at an evaluation."""
@@ -45,6 +49,7 @@ class Shape:
     """Which network, how large."""
 
     network: Network
+    streams: int
     layers: int
     width: int
     heads: int
@@ -58,7 +63,7 @@ def build(schema: Schema, shape: Shape, seed: int) -> AnyOrderModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if shape.network == "path":
-            network = PathTransformer(
+            network = STREAMS[shape.streams](
                 schema,
                 layers=shape.layers,
                 width=shape.width,

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from anyorder.errors import QueryError
 from anyorder.networks.embedding import INITIAL_SCALE
 from anyorder.networks.path_state import PathState
 from anyorder.networks.path_streams import PathStreams, Tokens
@@ -14,9 +13,8 @@ class SingleStreamPathTransformer(PathStreams):
 
     Token k of the path carries variable k, its value, and variable k + 1, which it predicts; token
     0 carries the first question only. It looks from the position of what it predicts and is seen at
-    its own. Half the tokens of two streams, but a question is part of the path: one variable is
-    asked at a time.
-
+    its own. Half the tokens of two streams, but a question is part of the path: when several
+    variables are asked at once, each is a path of its own.
     """
 
     def _add_parts(self) -> None:
@@ -31,10 +29,7 @@ class SingleStreamPathTransformer(PathStreams):
         told_variables, told_values = state.pending_variables, state.pending_values
         variables = variables.expand(len(told_variables), -1)
         if variables.shape[1] != 1:
-            raise QueryError(
-                "A single-stream network answers one variable at a time; "
-                f"got {variables.shape[1]}. Ask a PathTransformer, which has a stream of questions."
-            )
+            return self._ask_each(state, variables)
         # Token 0, which asks for the first variable of the path, is never among the pending ones.
         begins = state.length == 0
         asked = torch.cat([told_variables if begins else told_variables[:, 1:], variables], dim=1)
@@ -46,6 +41,12 @@ class SingleStreamPathTransformer(PathStreams):
         state.pending_variables, state.pending_values = told_variables[:, -1:], told_values[:, -1:]
         state.asked = variables
         return features
+
+    def _ask_each(self, state: PathState, variables: Tensor) -> Tensor:
+        """Each variable as if it were the only one: a continuation of its own from one state."""
+        number = variables.shape[1]
+        alone = self.ask(state.expand(number), variables.reshape(-1, 1))
+        return alone.view(len(variables), number, -1)
 
     def tell(self, state: PathState, variables: Tensor, values: Tensor) -> PathState:
         """Notes known values, in place, for the next `ask`; see `PathNetwork.tell`."""
