@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anyorder import ConfigError, QueryError, RemoveGreatest, RemoveRandom
+from anyorder import AnyOrderError, ConfigError, QueryError, RemoveGreatest, RemoveRandom
 from anyorder.enumeration import _all_questions
 from anyorder.queries import entropy, information_gain, log_prob, sample, univariates
 from tests import oracle
@@ -151,7 +151,9 @@ BAD_QUESTIONS = {
     "width": ({"query": torch.ones(2, 3).bool()}, "`query` must have shape (batch, 4)"),
     "rows": ({"given": torch.ones(3, 4).bool()}, "`given` must have shape (2, 4)"),
     "dtype": ({"given": torch.ones(2, 4)}, "`given` must be a boolean tensor"),
-    "names": ({"query": ["x0"]}, "`query` must be a boolean tensor"),
+    "names": ({"query": ["x00"]}, 'There is no variable "x00". Did you mean "x0"?'),
+    "number": ({"query": [4]}, "`variable` must be a whole number, from 0 to 3"),
+    "one path": ({"orders": 2}, "`orders` is for models with random orders"),
     "method": ({"method": "bayes"}, '`method` must be one of "walk", "ratio"'),
     "orders": ({"orders": 0}, "`orders` must be a whole number, 1 or more"),
 }
@@ -160,7 +162,7 @@ BAD_QUESTIONS = {
 @pytest.mark.parametrize("name", BAD_QUESTIONS)
 def test_unsound_questions_are_refused(name):
     options, sentence = BAD_QUESTIONS[name]
-    with pytest.raises(ValueError, match="must") as caught:
+    with pytest.raises(AnyOrderError) as caught:
         log_prob(toy_model("path", MAC), X, **options)
     assert sentence in str(caught.value)
 
@@ -188,3 +190,12 @@ def test_unknown_codes_are_refused_where_they_are_used():
         sample(model, X, generator=0)
     with pytest.raises(QueryError, match="both are variable 1"):
         information_gain(model, X, 1, 1)
+
+
+def test_sets_may_be_lists_of_names_or_numbers():
+    model, x = toy_model("path", MAC), all_values()
+    asked, known = torch.tensor([[False, True, False, True]]), torch.tensor([[True] + [False] * 3])
+    wanted = log_prob(model, x, query=asked.expand(len(x), -1), given=known.expand(len(x), -1))
+    assert torch.equal(log_prob(model, x, query=["x1", "x3"], given=["x0"]), wanted)
+    assert torch.equal(log_prob(model, x, query=[1, 3], given=(0,)), wanted)
+    assert torch.equal(entropy(model, x, "x2", given=["x0"]), entropy(model, x, 2, given=[0]))

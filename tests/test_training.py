@@ -20,9 +20,10 @@ from anyorder.masks import UniformCardinality
 from anyorder.training.batches import micro_batches, scoped_seed
 from anyorder.training.distributed import Team
 from anyorder.training.fit import fit
-from anyorder.training.interrupts import Interrupts
+from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
 from anyorder.training.progress import Metrics, ProgressLine
+from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings, autocast, learning_rate, low_precision
 from tests.test_checkpoint import (
     NUM_LEVELS,
@@ -485,14 +486,45 @@ def newest_step(folder):
     return json.loads((folder / newest / "training.json").read_text())["fit"]["step"]
 
 
-def test_a_second_ctrl_c_does_not_wait():
-    def twice():
+def test_a_late_second_ctrl_c_does_not_wait(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def thrice():
         signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("the second one must be heard at once")
+        signal.raise_signal(signal.SIGINT)  # of an impatient finger: still waits for the step
+        now[0] += 6
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("the late one must be heard at once")
 
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt), interrupts.shield():
-        twice()
+        thrice()
+
+
+def test_nothing_is_heard_while_saving():
+    with Interrupts() as interrupts, interrupts.deaf():
+        signal.raise_signal(signal.SIGINT)
+    assert not interrupts.asked
+
+
+def test_a_stopped_training_says_what_was_saved(tmp_path):
+    data = ToyData(5, lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Stopped, match="Saved at step 6"):
+        fit(toy_model(), data, ArdmLoss(), settings=SETTINGS, folder=tmp_path)
+    with pytest.raises(Stopped, match="nothing was saved"):
+        fit(toy_model(), data, ArdmLoss(), settings=SETTINGS)
+
+
+def test_rows_of_a_tensor_are_all_seen_before_any_is_seen_again():
+    rows, generator = Rows(torch.arange(10)[:, None]), torch.Generator()
+    seen = [rows.batch(step, 4, generator=generator)[0].flatten().tolist() for step in range(5)]
+    flat = [row for batch in seen for row in batch]
+    assert sorted(flat[:10]) == sorted(flat[10:]) == list(range(10))
+    assert flat[:10] != flat[10:]
+    weighted = Rows(torch.arange(10)[:, None], weights=torch.eye(10)[3])
+    assert set(weighted.batch(0, 8, generator=generator)[0].flatten().tolist()) == {3}
+    done = fit(toy_model(), torch.zeros(20, NUM_VARIABLES).long(), ArdmLoss(), settings=SETTINGS)
+    assert done.step == 12
 
 
 # Settings, schedules, precision, what is shown.
@@ -585,7 +617,7 @@ def test_the_progress_line_is_on_standard_error(capsys):
         line.show(0.5, step=1200, loss=1.5, held_out=2.25, speed=3000.0)
     shown = capsys.readouterr()
     assert shown.out == ""
-    for words in ("step 1,200", "loss 1.5000", "held-out 2.2500", "3,000 rows/s"):
+    for words in ("step 1,200", "2.1640 bits", "held-out 2.2500", "3,000 rows/s"):
         assert words in " ".join(shown.err.split())
 
 
@@ -656,7 +688,7 @@ def test_a_finished_cosine_run_says_why_it_cannot_be_trained_longer(tmp_path):
     ("place", "value", "words"),
     [
         (0, torch.nn.Linear(2, 2), "`model` must be an AnyOrderModel; got Linear"),
-        (1, torch.zeros(4, 2), "`data` must have a method `batch`; got Tensor"),
+        (1, [[0, 1]], "`data` must have a method `batch`; got list"),
         (2, UniformCardinality(3), "`objective` must be an Objective; got UniformCardinality"),
     ],
 )

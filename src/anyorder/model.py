@@ -57,6 +57,11 @@ class AnyOrderModel(nn.Module):
         for name, part in (("network", network), ("conditionals", conditionals)):
             if getattr(part, "schema", schema) != schema:
                 raise ConfigError(f"`{name}` was built for other variables than `schema` has.")
+        if getattr(network, "width", None) != getattr(conditionals, "width", network.width):
+            raise ConfigError(
+                f"`network` and `conditionals` must have one width; got {network.width} and "
+                f"{conditionals.width}."
+            )
         ranked = getattr(protocol, "num_variables", None)
         if ranked not in (None, schema.num_variables):
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 Every function takes a model, a batch of values `x (batch, vars)` and two boolean sets. Variables in
 neither set are marginalised by construction. Sets may have shape ``(vars,)``, the same for all
-rows.
+rows, or be lists of names or numbers of variables.
 
     joint         p(x)                query=all, given=nothing
     marginal      p(x_u)              query=u, given=nothing
@@ -10,7 +10,7 @@ rows.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -30,6 +30,9 @@ GAIN_NODES = 32
 
 Inputs = ParamSpec("Inputs")
 Answer = TypeVar("Answer")
+
+Set = Tensor | Sequence[str] | Sequence[int]
+"""Booleans, or a list of names or numbers of variables."""
 
 Method = Literal["walk", "ratio"]
 Combine = Literal["elbo", "mixture"]
@@ -60,8 +63,8 @@ def log_prob(
     model: AnyOrderModel,
     x: Tensor,
     *,
-    query: Tensor | None = None,
-    given: Tensor | None = None,
+    query: Set | None = None,
+    given: Set | None = None,
     method: Method = "walk",
     orders: int = 1,
     combine: Combine = "elbo",
@@ -102,7 +105,9 @@ def log_prob(
         )
         evidence = log_prob(model, x, query=given, given=nothing, generator=generator, **options)
         return both - evidence
-    paths = orders if isinstance(model.protocol, RemoveRandom) else 1
+    if orders > 1 and not isinstance(model.protocol, RemoveRandom):
+        raise QueryError("`orders` is for models with random orders; this one has a single path.")
+    paths = orders
     walks = torch.stack([_walk(model, x, query, given, max_batch, generator) for _ in range(paths)])
     if combine == "elbo":
         return walks.mean(dim=0)
@@ -125,7 +130,7 @@ def _walk(
 
 
 @answering
-def univariates(model: AnyOrderModel, x: Tensor, observed: Tensor) -> Distribution:
+def univariates(model: AnyOrderModel, x: Tensor, observed: Set) -> Distribution:
     """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
 
     Those of observed variables say what the model would have expected and are not answers to a
@@ -149,8 +154,8 @@ def sample(
     model: AnyOrderModel,
     x: Tensor,
     *,
-    query: Tensor | None = None,
-    given: Tensor | None = None,
+    query: Set | None = None,
+    given: Set | None = None,
     n: int = 1,
     how: Draw = "sample",
     temperature: float = 1.0,
@@ -199,15 +204,23 @@ def sample(
 
 
 @answering
-def entropy(model: AnyOrderModel, x: Tensor, target: int, *, given: Tensor | None = None) -> Tensor:
+def entropy(
+    model: AnyOrderModel, x: Tensor, target: int | str, *, given: Set | None = None
+) -> Tensor:
     """How uncertain `target` is given the evidence, in nats. Shape ``(batch,)``."""
+    target = _place(model, target)
     x, _, given = checked_question(model, x, _only(model, x, target), given, reads_query=False)
     return model.predict(x, given, _column(x, target)).entropy()[:, 0]
 
 
 @answering
 def information_gain(
-    model: AnyOrderModel, x: Tensor, target: int, candidate: int, *, given: Tensor | None = None
+    model: AnyOrderModel,
+    x: Tensor,
+    target: int | str,
+    candidate: int | str,
+    *,
+    given: Set | None = None,
 ) -> Tensor:
     r"""How much learning `candidate` is expected to tell about `target`, in nats.
 
@@ -219,6 +232,7 @@ def information_gain(
     Returns:
         Shape ``(batch,)``.
     """
+    target, candidate = _place(model, target), _place(model, candidate)
     if target == candidate:
         raise QueryError(f"`target` and `candidate` must differ; both are variable {target}.")
     asked = _only(model, x, target, candidate)
@@ -265,15 +279,15 @@ def _column(x: Tensor, variable: int) -> Tensor:
 def _only(model: AnyOrderModel, x: Tensor, *variables: int) -> Tensor:
     members = torch.zeros(len(x), model.num_variables, dtype=torch.bool, device=x.device)
     for variable in variables:
-        members[:, check_count("variable", variable, low=0, high=model.num_variables - 1)] = True
+        members[:, variable] = True
     return members
 
 
 def checked_question(
     model: AnyOrderModel,
     x: Tensor,
-    query: Tensor | None,
-    given: Tensor | None,
+    query: Set | None,
+    given: Set | None,
     *,
     reads_query: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -297,6 +311,7 @@ def checked_question(
             nothing = torch.zeros(len(x), n, dtype=torch.bool, device=x.device)
             sets.append(nothing if name == "given" else ~sets[0])
             continue
+        members = _named(model, members)
         one = getattr(members, "ndim", 0) == 1  # the same set for all rows
         found = check_sets(name, members[None] if one else members, n)
         wide = found.expand(len(x), -1) if one else found
@@ -307,6 +322,23 @@ def checked_question(
     _check_values(model, x, used)
     kind = torch.float32 if _has_line(model) else torch.long
     return x.masked_fill(~used, 0).to(kind), sets[1], sets[0]
+
+
+def _named(model: AnyOrderModel, members: Any) -> Any:
+    """A list of names or numbers of variables as a set; all else as it is."""
+    if not isinstance(members, list | tuple) or any(isinstance(one, bool) for one in members):
+        return members
+    found = torch.zeros(model.num_variables, dtype=torch.bool)
+    for one in members:
+        found[_place(model, one)] = True
+    return found
+
+
+def _place(model: AnyOrderModel, variable: Any) -> int:
+    """The number of a variable that can be asked, by its name or number."""
+    if isinstance(variable, str):
+        variable = model.schema.index(variable)
+    return check_count("variable", variable, low=0, high=model.num_variables - 1)
 
 
 def _has_line(model: AnyOrderModel) -> bool:

@@ -37,7 +37,7 @@ class Variable:
     """One variable: a name, a kind, and whether it is always given.
 
     Args:
-        name: How questions call it.
+        name: How questions call it: `query` and `given` may be lists of names.
         kind: "categorical" (one of `levels`) or "continuous" (a real number).
         levels: The values that a categorical variable takes, in the order of their codes.
         context: True for a variable that is always given and never asked, such as the state of a

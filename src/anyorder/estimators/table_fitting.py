@@ -1,5 +1,6 @@
 """How a table is fitted: the model, the held-out rows, the budget, and gaps that are not random."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from anyorder.conditionals.heads import Head
 from anyorder.conditionals.mixed import MixedConditionals
-from anyorder.data.rows import Rows
 from anyorder.losses import MacLoss, Objective, PathLoss
 from anyorder.masks import FixedCardinality
 from anyorder.model import AnyOrderModel
@@ -22,6 +22,7 @@ from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
 from anyorder.query_laws import QueryLaw
 from anyorder.training.fit import Fit, fit
+from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
@@ -165,7 +166,7 @@ def objective_of(model: AnyOrderModel, law: Any) -> Objective:
 
 
 def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderModel], float]:
-    """Held-out nats a cell: of all that each row has, and of one half of it given the other.
+    """Held-out bits a cell: of all that each row has, and of one half of it given the other.
 
     With missing="mar" the first alone: likelihoods of parts of a row then favour the gaps' ways.
     """
@@ -176,9 +177,10 @@ def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderMode
     def surprise(model: AnyOrderModel) -> float:
         joint = log_prob(model, held_out.x, query=have).sum()
         if missing == "mar":
-            return -float(joint) / int(have.sum())
+            return -float(joint) / (math.log(2) * int(have.sum()))
         half = log_prob(model, held_out.x, query=have & ~given, given=given).sum()
-        return -float(joint + half) / max(int(have.sum() + (have & ~given).sum()), 1)
+        cells = int(have.sum() + (have & ~given).sum())
+        return -float(joint + half) / (math.log(2) * max(cells, 1))
 
     return surprise
 

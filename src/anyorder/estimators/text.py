@@ -1,5 +1,6 @@
 """TextModel: fit a text, then fill its holes, score any of its characters, or draw new ones."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from anyorder.checkpoint import load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import HOLE, Crops, Text, chunks, decode, encode, text_schema
-from anyorder.errors import CheckpointError, QueryError, check_count, check_seed
+from anyorder.errors import CheckpointError, ConfigError, QueryError, check_count, check_seed
 from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.losses import PathLoss
 from anyorder.masks import MaskDistribution
@@ -28,6 +29,10 @@ VALID_ROWS = 64
 """Chunks of the validation text that tell when training gets no better."""
 
 
+TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
+"""How text is trained unless told otherwise: small batches were best in every trial."""
+
+
 def text_queries(length: int) -> QueryLaw:
     """What "any" means for text: filling holes is asked more often than anything else."""
     return any_queries(length, conditional_share=0.75)
@@ -43,7 +48,8 @@ class TextModel:
         heads: Of its attention; divides `width`.
         queries: The questions that it is trained for: "any", or a law over `length` variables.
         hole: The character that stands for an unknown one; not one of the text's own.
-        settings: How it is trained; ten minutes by default.
+        minutes: Of training.
+        settings: How it is trained, all of it, in place of `minutes`; `TEXT_SETTINGS` by default.
 
     Example:
         >>> from anyorder.data.text import embedded_text
@@ -62,6 +68,7 @@ class TextModel:
         heads: int = 4,
         queries: QueryLaw | MaskDistribution | str = "any",
         hole: str = HOLE,
+        minutes: float | None = None,
         settings: TrainingSettings | None = None,
     ) -> None:
         self.length = check_count("length", length)
@@ -77,12 +84,14 @@ class TextModel:
         if not isinstance(hole, str) or len(hole) != 1:
             raise QueryError(f"`hole` must be one character; got {hole!r}.")
         self.hole = hole
-        self.settings = settings or TrainingSettings(minutes=10, batch=16)
+        if minutes is not None and settings is not None:
+            raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
+        self.settings = settings or replace(TEXT_SETTINGS, minutes=minutes or TEXT_SETTINGS.minutes)
         self.model_: AnyOrderModel | None = None
         self.alphabet_ = ""
 
     def fit(self, text: Text, *, folder: Path | None = None, progress: bool = False) -> Self:
-        """Trains on a text.
+        """Trains on a text, from the start: what was learnt before is dropped.
 
         Args:
             text: From `load_text8`, `load_text` or `embedded_text`.
@@ -126,8 +135,9 @@ class TextModel:
         self.model_, self.alphabet_ = model.eval(), text.alphabet
         return self
 
-    def _notes(self, alphabet: str) -> dict[str, str]:
-        return {"domain": "text", "alphabet": alphabet, "hole": self.hole}
+    def _notes(self, alphabet: str) -> dict[str, Any]:
+        settings = asdict(self.settings)
+        return {"domain": "text", "alphabet": alphabet, "hole": self.hole, "settings": settings}
 
     def log_prob(self, text: str, *, given: str | None = None) -> float:
         """The log-likelihood, in nats, of the characters of `text` that are not holes.

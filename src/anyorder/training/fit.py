@@ -14,6 +14,7 @@ from time import perf_counter, process_time
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from anyorder.checkpoint import describe_model, fill, named_tensors
 from anyorder.configuration import describe
@@ -29,9 +30,10 @@ from anyorder.training.batches import (
     scoped_seed,
 )
 from anyorder.training.distributed import Team
-from anyorder.training.interrupts import Interrupts
+from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
 from anyorder.training.progress import Metrics, ProgressLine
+from anyorder.training.rows import Rows
 from anyorder.training.settings import (
     MACHINE_FIELDS,
     TrainingSettings,
@@ -83,7 +85,7 @@ class Fit:
 
 def fit(
     model: AnyOrderModel,
-    data: TrainingData,
+    data: TrainingData | Tensor,
     objective: Objective,
     *,
     settings: TrainingSettings,
@@ -99,7 +101,7 @@ def fit(
 
     Args:
         model: Trained where it is: move it to its device before.
-        data: Where rows come from.
+        data: Where rows come from; a tensor of them ``(rows, columns)`` will do.
         objective: What is minimised.
         settings: How.
         valid: Gives the held-out bits of a model; less is better. It is called with the weights
@@ -109,6 +111,8 @@ def fit(
         notes: What is saved with the model of each checkpoint; see `save_model`.
         progress: Whether a line on standard error shows how it goes.
     """
+    if isinstance(data, Tensor):
+        data = Rows(data, seed=settings.seed if isinstance(settings, TrainingSettings) else 0)
     _check_types(model, data, objective, settings)
     low_precision(settings.precision, model.device.type)
     if settings.patience is not None and valid is None:
@@ -192,9 +196,15 @@ class _Run:
                     with self.interrupts.shield():
                         self._step()
             except KeyboardInterrupt:
-                if self.is_whole and (self.team.is_alone or self.is_agreed):
-                    self._save()
-                raise
+                with self.interrupts.deaf():
+                    if self.is_whole and (self.team.is_alone or self.is_agreed):
+                        self._save()
+                raise Stopped(self._kept()) from None
+
+    def _kept(self) -> str:
+        if self.folder is None or not self.folder.names():
+            return "Stopped, and nothing was saved."
+        return f"Stopped. Saved at step {self.saved.step:,}: the same call or command goes on."
 
     def _is_over(self) -> bool:
         """Between two steps: agrees with the others, evaluates, saves what is due."""

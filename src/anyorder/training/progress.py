@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,7 @@ class Metrics:
 
 
 class ProgressLine:
-    """One line on standard error: step, loss, held-out bits, rows a second, time left.
+    """One line on standard error: step, loss and held-out loss in bits a variable, rows a second.
 
     Args:
         shown: Whether there is a line at all.
@@ -83,7 +84,7 @@ class ProgressLine:
     ) -> None:
         """Redraws the line."""
         if self._bar is not None:
-            learnt = "" if loss is None else f" · loss {loss:.4f}"
+            learnt = "" if loss is None else f" · {loss / math.log(2):.4f} bits"
             held = "" if held_out is None else f" · held-out {held_out:.4f}"
             words = f"step {step:,}{learnt}{held} · {speed:,.0f} rows/s"
             self._bar.update(self._task, completed=min(share, 1.0), description=words)

@@ -76,7 +76,7 @@ class TrainingSettings:
     evaluate_every: int | None = None
     patience: int | None = None
     checkpoint_every: int | None = None
-    checkpoint_minutes: float | None = 10.0
+    checkpoint_minutes: float | None = 2.0
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
