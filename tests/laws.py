@@ -17,6 +17,7 @@ from anyorder import (
     FixedCardinality,
     MarginalQueries,
     MixtureQueries,
+    PartialQueries,
     QueryLaw,
     QueryList,
     Rectangle,
@@ -132,6 +133,13 @@ SAMPLED = {
             n, [([0], [n - 1, 1], 3), ([], [0, 2], 1), (list(range(1, n)), [0], 1)]
         ),
         _listed,
+    ),
+    "partial": Case(PartialQueries, oracle.partials),
+    "mixture_with_partial": Case(
+        lambda n: any_queries(n, conditional_share=0.25, partial_share=0.5),
+        lambda n: oracle.mixture(
+            [(QUARTER, _uniform(n)), (QUARTER, _conditional(n)), (HALF, oracle.partials(n))]
+        ),
     ),
     "rectangle": Case(
         lambda n: MarginalQueries(Rectangle(1, n)),

@@ -42,6 +42,17 @@ def conditionals(n: int, law: dict[Set, Fraction]) -> dict[Question, Fraction]:
     return {(s, frozenset(range(n)) - s): mass for s, mass in law.items()}
 
 
+def partials(n: int) -> dict[Question, Fraction]:
+    """A set of a size uniform on 1..N, of which a number uniform on 1..size is asked."""
+    table: dict[Question, Fraction] = {}
+    for s, mass in cardinality_law(n, uniform_sizes(1, n)).items():
+        for query in all_sets(n):
+            if query and query <= s:
+                share = Fraction(1, len(s) * comb(len(s), len(query)))
+                table[s - query, query] = mass * share
+    return table
+
+
 def mixture(
     parts: Iterable[tuple[Fraction, dict[Question, Fraction]]],
 ) -> dict[Question, Fraction]:

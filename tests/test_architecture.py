@@ -15,6 +15,7 @@ LAYERS = [
     ["random_sets", "atoms"],
     ["masks"],
     ["query_laws"],
+    ["query_mixtures"],
     ["protocols"],
     ["tosses"],
     ["weighted_queries"],

@@ -38,11 +38,12 @@ from .queries import sample as sample
 from .queries import univariates as univariates
 from .query_laws import ConditionalQueries as ConditionalQueries
 from .query_laws import MarginalQueries as MarginalQueries
-from .query_laws import MixtureQueries as MixtureQueries
+from .query_laws import PartialQueries as PartialQueries
 from .query_laws import Query as Query
 from .query_laws import QueryLaw as QueryLaw
 from .query_laws import QueryList as QueryList
-from .query_laws import any_queries as any_queries
+from .query_mixtures import MixtureQueries as MixtureQueries
+from .query_mixtures import any_queries as any_queries
 from .speculation import speculative_sample as speculative_sample
 from .training.fit import fit as fit
 from .training.settings import TrainingSettings as TrainingSettings

@@ -107,7 +107,7 @@ def describe_model(
 
 def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
     """The model that `model.json` describes, not yet trained."""
-    _know_all("anyorder.networks", "anyorder.conditionals")
+    _know_all("anyorder.networks", "anyorder.conditionals", "anyorder.query_mixtures")
     # Its first weights are drawn and then overwritten: the user's random state is not for that.
     with torch.random.fork_rng(devices=[]):
         try:
@@ -143,8 +143,9 @@ def fill(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         tensor.copy_(values[name])
 
 
-def _know_all(*packages: str) -> None:
-    """Imports the modules of packages, so that the classes in them are found by name."""
-    for package in packages:
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            importlib.import_module(f"{package}.{module.name}")
+def _know_all(*names: str) -> None:
+    """Imports modules, and those of packages, so that the classes in them are found by name."""
+    for name in names:
+        found = importlib.import_module(name)
+        for module in pkgutil.iter_modules(getattr(found, "__path__", ())):
+            importlib.import_module(f"{name}.{module.name}")

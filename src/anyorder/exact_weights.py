@@ -34,7 +34,8 @@ from anyorder.errors import ConfigError, QueryError, check_choice, check_fractio
 from anyorder.lattice import check_same_variables, is_uniform
 from anyorder.masks import CardinalityLaw, MaskDistribution, log_binomial
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom
-from anyorder.query_laws import MixtureQueries, QueryLaw, as_query_law
+from anyorder.query_laws import QueryLaw, as_query_law
+from anyorder.query_mixtures import MixtureQueries
 from anyorder.tosses import Weighting
 
 

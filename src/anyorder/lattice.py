@@ -40,7 +40,8 @@ from torch import Tensor
 from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
 from anyorder.masks import MaskDistribution
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest
-from anyorder.query_laws import MixtureQueries, Query, QueryLaw, as_query_law
+from anyorder.query_laws import Query, QueryLaw, as_query_law
+from anyorder.query_mixtures import MixtureQueries
 from anyorder.random_sets import beta, coins, source_device
 from anyorder.tosses import Weighting, conditional_toss, linear, marginal_toss
 from anyorder.weighted_queries import (

@@ -7,7 +7,7 @@ will be asked.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,6 @@ from anyorder.errors import (
     check_available,
     check_count,
     check_disjoint,
-    check_fraction,
     check_sets,
     check_weights,
 )
@@ -28,7 +27,7 @@ from anyorder.masks import (
     MaskDistribution,
     UniformCardinality,
 )
-from anyorder.random_sets import draws, redraw, source_device
+from anyorder.random_sets import draws, redraw, source_device, subsets, uniform
 
 
 class Query(NamedTuple):
@@ -50,6 +49,10 @@ class QueryLaw(ABC):
 
     asks_rest: bool = False
     """Whether every question asks all that is not given, rather than giving nothing."""
+
+    gives_part: bool = False
+    """Whether some of what is not asked is given: in a question that asks c variables, g others
+    with a probability proportional to 1 / (g + c)."""
 
     @property
     def size_law(self) -> CardinalityLaw | None:
@@ -209,58 +212,52 @@ class ConditionalQueries(QueryLaw):
         return f"ConditionalQueries({self.num_variables}, given={self.given!r})"
 
 
-class MixtureQueries(QueryLaw):
-    """One of several laws, chosen with fixed probabilities for each question.
+class PartialQueries(QueryLaw):
+    r"""Conditionals p(x_query | x_given) with the rest unknown.
+
+    The set of variables that a question is about has a size that is uniform on 1..N, and of these
+    a number that is uniform on 1..size is asked. It keeps this form when it is restricted to a
+    row's variables, as the uniform laws do: a variables instead of N.
 
     Args:
-        laws: The laws, over the same variables.
-        weights: Their shares; equal by default. They need not sum to 1.
+        num_variables: N.
     """
 
-    def __init__(
-        self,
-        laws: Iterable[QueryLaw | MaskDistribution],
-        weights: Sequence[float] | Tensor | None = None,
-    ) -> None:
-        if isinstance(laws, QueryLaw | MaskDistribution | Mapping):
-            raise ConfigError("`laws` must be a list of laws, with their shares in `weights`.")
-        parts = [as_query_law(law) for law in laws or ()]
-        if not parts:
-            raise ConfigError("`laws` must hold at least one law; got none.")
-        sizes = sorted({law.num_variables for law in parts})
-        if len(sizes) > 1:
-            raise ConfigError(f"`laws` must be over the same variables; they have {sizes} of them.")
-        shares = check_weights(
-            "weights", [1.0] * len(parts) if weights is None else weights, size=len(parts)
-        )
-        self.num_variables = parts[0].num_variables
-        self.laws, self.weights = _flattened(parts, shares)
+    gives_part = True
+
+    def __init__(self, num_variables: int) -> None:
+        self.num_variables = check_count("num_variables", num_variables)
 
     @property
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
-        parts = zip(self.laws, self.weights.tolist(), strict=True)
-        given, query = zip(*(law.max_sizes for law, weight in parts if weight > 0), strict=True)
-        return max(given), max(query)
+        return self.num_variables - 1, self.num_variables
+
+    def log_asked_sizes(self, num_available: int) -> Tensor:
+        """The law of the number asked: given that it is not 0, the sum over s >= c of 1 / (a s)."""
+        n, a = self.num_variables, num_available
+        asked = torch.arange(1, n + 1, dtype=torch.float64)
+        missed = (_log_choose(n - a, asked) - _log_choose(n, asked)).exp()
+        nothing = (_harmonic_tails(n) * torch.where(asked <= n - a, missed, 0.0)).sum()[None]
+        return torch.cat([nothing, (1 - nothing) * _harmonic_tails(a)]).log()
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        choice = draws(self.weights.to(device), batch, generator=generator)
-        drawn = Query(
-            *(torch.zeros(batch, self.num_variables, dtype=torch.bool, device=device) for _ in "gq")
-        )
-        for k, law in enumerate(self.laws):
-            rows = (choice == k).nonzero().squeeze(1)
-            if len(rows):
-                part = law._draw(len(rows), device, generator)
-                drawn.given[rows], drawn.query[rows] = part
-        return drawn
+        everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
+        first, second = uniform((2, batch), device=device, generator=generator)
+        sizes = 1 + (first * self.num_variables).long()
+        about = subsets(sizes, everything, generator=generator)
+        query = subsets(1 + (second * sizes).long(), about, generator=generator)
+        return Query(about & ~query, query)
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
-        logs = torch.stack([law._log_prob(given, query) for law in self.laws])
-        return torch.logsumexp(logs + self.weights.log().to(logs.device)[:, None], dim=0)
+        asked = query.sum(dim=1).double()
+        size = asked + given.sum(dim=1)
+        logs = -math.log(self.num_variables) - size.log()
+        logs = logs - _log_choose(self.num_variables, size) - _log_choose(size, asked)
+        return torch.where(asked > 0, logs, -math.inf)
 
     def __repr__(self) -> str:
-        return f"MixtureQueries({list(self.laws)!r}, weights={self.weights.tolist()})"
+        return f"PartialQueries({self.num_variables})"
 
 
 class QueryList(QueryLaw):
@@ -329,18 +326,6 @@ class QueryList(QueryLaw):
         return f"QueryList({self.num_variables}, {len(self.weights)} queries)"
 
 
-def any_queries(num_variables: int, *, conditional_share: float = 0.5) -> MixtureQueries:
-    """The law for people who may ask anything: marginals and conditionals, of any size.
-
-    Args:
-        num_variables: N.
-        conditional_share: How many of the questions are conditionals.
-    """
-    share = check_fraction("conditional_share", conditional_share)
-    marginal, conditional = UniformCardinality(num_variables), ConditionalQueries(num_variables)
-    return MixtureQueries([marginal, conditional], [1 - share, share])
-
-
 def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
     """A mask distribution is the law of marginal queries; a query law is itself."""
     if isinstance(law, QueryLaw):
@@ -352,22 +337,21 @@ def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
     )
 
 
+def _harmonic_tails(n: int) -> Tensor:
+    """The sums over s = c .. n of 1 / (n s), for c = 1 .. n: they sum to one."""
+    sizes = torch.arange(1, n + 1, dtype=torch.float64)
+    return (1 / sizes).flip(0).cumsum(0).flip(0) / n
+
+
+def _log_choose(n: Tensor | int, k: Tensor) -> Tensor:
+    total = torch.as_tensor(n, dtype=torch.float64, device=k.device)
+    return torch.lgamma(total + 1) - torch.lgamma(k + 1) - torch.lgamma(total - k + 1)
+
+
 def _check_masks(name: str, masks: object) -> MaskDistribution:
     if not isinstance(masks, MaskDistribution):
         raise ConfigError(f"`{name}` must be a MaskDistribution; got {type(masks).__name__}.")
     return masks
-
-
-def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ...], Tensor]:
-    """A mixture of mixtures is a mixture: its parts have products for shares."""
-    flat: list[tuple[QueryLaw, float]] = []
-    for law, share in zip(laws, shares.tolist(), strict=True):
-        if isinstance(law, MixtureQueries):
-            parts = zip(law.laws, law.weights.tolist(), strict=True)
-            flat += [(part, share * weight) for part, weight in parts]
-        else:
-            flat.append((law, share))
-    return tuple(law for law, _ in flat), torch.tensor([w for _, w in flat], dtype=torch.float64)
 
 
 def _members(name: str, members: Iterable[int], num_variables: int) -> Tensor:

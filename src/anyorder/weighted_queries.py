@@ -14,7 +14,8 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.masks import check_possible
-from anyorder.query_laws import MixtureQueries, Query, QueryLaw
+from anyorder.query_laws import Query, QueryLaw
+from anyorder.query_mixtures import MixtureQueries
 from anyorder.random_sets import categories, draws, redraw, source_device, subsets, uniform
 from anyorder.tosses import Weighting
 
@@ -40,7 +41,7 @@ def weighted_queries(
     if is_mixture(law.queries):
         drawn = by_parts(law, batch, available, generator, weighted_queries)
         return Query(*drawn)
-    if law.queries.size_law is not None:
+    if _has_sizes(law.queries):
         return _sized(law, size_masses(law, batch, available), available, generator)
     if law.queries.listed is not None:
         return _listed(law, law.queries.listed[0], batch, available, generator)
@@ -59,12 +60,12 @@ def weighted_queries_of_one_size(
         totals = _part_masses(law, 1, None)[0].to(device)
         part = queries.laws[int(draws(totals, 1, generator=generator))]
         return weighted_queries_of_one_size(law._replace(queries=part), batch, generator)
-    if queries.size_law is None:
+    if not _has_sizes(queries):
         return weighted_queries(law, batch, None, generator)
     sizes = check_possible(size_masses(law, 1, None).to(device))
     size = draws(sizes[0], 1, generator=generator)
     only = torch.nn.functional.one_hot(size, sizes.shape[1]).double().expand(batch, -1)
-    return _sized(law, only, None, generator)
+    return _sized(law, only, None, generator, together=True)
 
 
 def is_mixture(law: QueryLaw) -> TypeGuard[MixtureQueries]:
@@ -74,7 +75,12 @@ def is_mixture(law: QueryLaw) -> TypeGuard[MixtureQueries]:
 
 def has_masses(law: QueryLaw) -> bool:
     """Whether the masses of a law's queries are known."""
-    return law.size_law is not None or law.listed is not None
+    return _has_sizes(law) or law.listed is not None
+
+
+def _has_sizes(law: QueryLaw) -> bool:
+    """Whether the questions of a law that ask equally many variables are alike."""
+    return law.log_asked_sizes(law.num_variables) is not None
 
 
 def by_parts(
@@ -125,22 +131,54 @@ def size_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tenso
         sizes = law.queries.log_asked_sizes(a)
         assert sizes is not None
         asked = torch.arange(a + 1)
-        given = a - asked if law.queries.asks_rest else torch.zeros_like(asked)
-        table[counts == a, : a + 1] = sizes.exp() * law.query_mass(given, asked) * (asked > 0)
+        table[counts == a, : a + 1] = sizes.exp() * _mean_mass(law, asked, a) * (asked > 0)
     return table
 
 
+def _mean_mass(law: WeightedLaw, asked: Tensor, num_available: int) -> Tensor:
+    """The mean mass of the queries that ask so many of the available variables."""
+    if not law.queries.gives_part:
+        given = num_available - asked if law.queries.asks_rest else torch.zeros_like(asked)
+        return law.query_mass(given, asked)
+    among = torch.full_like(asked, num_available)
+    odds = _given_odds(asked, among, num_available)
+    given = torch.arange(num_available + 1)
+    mass = law.query_mass(given, asked[:, None])
+    return (odds * mass).sum(dim=1) / odds.sum(dim=1).clamp(min=1e-300)
+
+
+def _given_odds(asked: Tensor, num_available: Tensor, most: int) -> Tensor:
+    """The odds of 0..most given variables where a part is given: ``(batch, most + 1)``."""
+    given = torch.arange(most + 1, device=asked.device)
+    odds = 1 / (given + asked[:, None]).double().clamp(min=1)
+    return odds.masked_fill(given > (num_available - asked)[:, None], 0)
+
+
 def _sized(
-    law: WeightedLaw, table: Tensor, available: Tensor | None, generator: torch.Generator | None
+    law: WeightedLaw,
+    table: Tensor,
+    available: Tensor | None,
+    generator: torch.Generator | None,
+    *,
+    together: bool = False,
 ) -> Query:
-    """Queries of a law of sizes, by a table of the mass of each size ``(batch, N + 1)``."""
+    """Queries of a law of sizes, by a table of the mass of each size ``(batch, N + 1)``.
+
+    With `together`, all rows are given equally many variables.
+    """
     device = source_device(generator, available)
     sizes = categories(check_possible(table.to(device)), generator=generator)
     everything = torch.ones(len(table), law.queries.num_variables, dtype=torch.bool, device=device)
     have = everything if available is None else available
     asked = subsets(sizes, have, generator=generator)
-    given = have & ~asked if law.queries.asks_rest else torch.zeros_like(asked)
-    return Query(given, asked)
+    rest = have & ~asked
+    if law.queries.gives_part:
+        odds = _given_odds(sizes, have.sum(dim=1), have.shape[1])
+        counts = torch.arange(have.shape[1] + 1, device=device)
+        odds = odds * law.query_mass(counts, sizes[:, None])
+        number = categories(odds[:1] if together else odds, generator=generator)
+        return Query(subsets(number.expand(len(rest)), rest, generator=generator), asked)
+    return Query(rest if law.queries.asks_rest else torch.zeros_like(rest), asked)
 
 
 def _listed(

@@ -29,11 +29,12 @@ from anyorder.estimators.table_fitting import (
     TableData,
     build,
     split,
+    table_queries,
     train,
 )
 from anyorder.estimators.table_questions import column_set
 from anyorder.masks import MaskDistribution
-from anyorder.query_laws import QueryLaw, QueryList, any_queries, as_query_law
+from anyorder.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.training.settings import TrainingSettings, default_device
 
 Question = tuple[Sequence[str], Sequence[str], float]
@@ -219,7 +220,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         names, queries = self.table_.names, self.queries
         if isinstance(queries, str):
             check_choice("queries", queries, ("any",))
-            return any_queries(len(names))
+            return table_queries(len(names))
         if isinstance(queries, QueryLaw | MaskDistribution):
             law = as_query_law(queries)
             if law.num_variables != len(names):

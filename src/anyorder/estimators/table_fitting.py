@@ -21,6 +21,7 @@ from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
 from anyorder.query_laws import QueryLaw
+from anyorder.query_mixtures import any_queries
 from anyorder.training.fit import Fit, fit
 from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings
@@ -43,6 +44,11 @@ MAR_ROUNDS = 4
 
 COMPLETED_AT_ONCE = 512
 """Rows whose gaps are drawn together."""
+
+
+def table_queries(num_variables: int) -> QueryLaw:
+    """What "any" means for tables: marginals, and conditionals with and without unknown columns."""
+    return any_queries(num_variables, conditional_share=1 / 3, partial_share=1 / 3)
 
 
 @dataclass(frozen=True)

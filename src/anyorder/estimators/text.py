@@ -18,7 +18,8 @@ from anyorder.model import AnyOrderModel
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import Draw, log_prob, sample
-from anyorder.query_laws import QueryLaw, any_queries, as_query_law
+from anyorder.query_laws import QueryLaw, as_query_law
+from anyorder.query_mixtures import any_queries
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings, default_device
 
