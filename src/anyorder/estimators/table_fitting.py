@@ -20,8 +20,8 @@ from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
-from anyorder.query_laws import QueryLaw
-from anyorder.query_mixtures import any_queries
+from anyorder.query_laws import ConditionalQueries, QueryLaw
+from anyorder.query_mixtures import MixtureQueries, any_queries
 from anyorder.training.fit import Fit, fit
 from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings
@@ -143,8 +143,9 @@ def train(
     """Trains a model on a table, and stops where the held-out likelihood stops rising.
 
     With missing="mar" and gaps in the data: first on the whole observed set of each row, which is
-    maximum likelihood whatever the gaps depend on that is observed; then on rows completed by draws
-    from the model, several times anew, with the questions of `law`.
+    maximum likelihood whatever the gaps depend on that is observed, and on parts of it given the
+    rest, from which gaps are then drawn; after that on rows completed by such draws, several times
+    anew, with the questions of `law`.
     """
     valid = surprise_of(held_out, missing) if len(held_out.x) else None
     options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
@@ -154,14 +155,15 @@ def train(
         return fit(model, rows, objective, settings=settings, folder=folder, **options)
     n = model.num_variables
     stages = _stages(settings)
-    whole = objective_of(model, FixedCardinality(n, n))
+    gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
+    whole = objective_of(model, MixtureQueries([FixedCardinality(n, n), gaps]))
+    free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
     places = [None if folder is None else folder / f"stage-{i}" for i in range(len(stages))]
     rows = data.rows(settings.seed)
     found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
     for stage, place in zip(stages[1:], places[1:], strict=True):
         completed = complete(model, data, seed=stage.seed)
         rows = TableData(completed, torch.zeros_like(data.missing), data.weights).rows(stage.seed)
-        free = objective_of(model, law)
         found = fit(model, rows, free, settings=stage, folder=place, **options)
     return found
 
@@ -209,6 +211,7 @@ def _stages(settings: TrainingSettings) -> list[TrainingSettings]:
             settings,
             steps=settings.steps and max(1, int(share * settings.steps)),
             minutes=settings.minutes and share * settings.minutes,
+            warmup=int(share * settings.warmup),
             seed=settings.seed + number,
         )
         for number, share in enumerate(shares)
