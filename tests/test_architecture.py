@@ -60,7 +60,8 @@ LAYERS = [
     ["reproduce.record"],
     ["reproduce.jobs", "reproduce.text_models"],
     ["reproduce.table1", "reproduce.figure3", "reproduce.samples", "reproduce.table7"],
-    ["commands.text"],
+    ["commands.options", "commands.text"],
+    ["commands.verbs", "commands.reproducing"],
     ["cli"],
     ["__main__"],
 ]
