@@ -57,6 +57,7 @@ LAYERS = [
     ["estimators.table_questions", "estimators.table_batches"],
     ["estimators.table_answers"],
     ["estimators.table"],
+    ["estimators.loading"],
     ["reproduce.record"],
     ["reproduce.jobs", "reproduce.text_models"],
     ["reproduce.table1", "reproduce.figure3", "reproduce.samples", "reproduce.table7"],
