@@ -61,7 +61,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
-        minutes: The longest that training may take.
+        minutes: The longest that training may take; None leaves it to the steps.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
         batch: Rows of a step.
         learning_rate: The greatest.
@@ -94,7 +94,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
-        minutes: float = 6.0,
+        minutes: float | None = 6.0,
         max_steps: int | None = None,
         batch: int = 64,
         learning_rate: float = 2e-3,
