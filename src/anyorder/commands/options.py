@@ -16,6 +16,7 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
+Run = Annotated[Path, Parameter(help="The folder of a model.")]
 Json = Annotated[bool, Parameter(help="Print one JSON object, the last line of the output.")]
 Seed = Annotated[Whole, Parameter(help="The same seed gives the same output.")]
 Data = Annotated[
@@ -25,6 +26,9 @@ Data = Annotated[
         help="text8, or the folder that holds it; without it, the text that ships with Python.",
     ),
 ]
+Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+"""What is written in a notation of its own, such as "-> age" or -999."""
+
 Scale = Annotated[
     Literal["tiny", "small", "paper"],
     Parameter(help="tiny takes a minute, small some hours of a laptop, paper wants a GPU."),

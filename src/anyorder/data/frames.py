@@ -262,9 +262,7 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def _csv_options(
-    file: Path, missing_values: Sequence[Any], text: Iterable[str]
-) -> dict[str, Any]:
+def _csv_options(file: Path, missing_values: Sequence[Any], text: Iterable[str]) -> dict[str, Any]:
     return {
         "sep": SEPARATORS[_kind(file)],
         "na_values": [str(marker) for marker in missing_values],
