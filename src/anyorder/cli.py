@@ -52,8 +52,8 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         )
     except CycloptsError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("Stopped. The same command goes on from the last checkpoint.", code=INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        _fail(str(stopped) or "Stopped.", code=INTERRUPTED)  # a training says what it saved
     except BrokenPipeError:
         _close_quietly()
     except OSError as error:

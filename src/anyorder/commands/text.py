@@ -1,5 +1,6 @@
 """The verbs for text: fit, infill, evaluate."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from rich.table import Table
 from anyorder.commands.runs import read_run
 from anyorder.data.text import Text, decode, embedded_text, encode, load_text, load_text8
 from anyorder.errors import CheckpointError, ConfigError
-from anyorder.estimators.text import TextModel
+from anyorder.estimators.text import TEXT_SETTINGS, TextModel
 from anyorder.reproduce.record import print_json
-from anyorder.training.settings import TrainingSettings, is_first_process
+from anyorder.training.settings import is_first_process
 
 EMBEDDED = "pydoc"
 """What to say in place of a file for the text that ships with Python."""
@@ -27,8 +28,8 @@ def fit_text(
     **shape: Any,
 ) -> None:
     """Fits a text and saves the model; see `anyorder fit --help`."""
-    budget = 10.0 if minutes is None and steps is None else minutes
-    settings = TrainingSettings(batch=8, learning_rate=2e-3, minutes=budget, steps=steps, seed=seed)
+    budget = TEXT_SETTINGS.minutes if minutes is None and steps is None else minutes
+    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=seed)
     sizes = {name: size for name, size in shape.items() if size is not None}
     model = TextModel(settings=settings, **sizes)
     text = read_text(file)
