@@ -337,7 +337,8 @@ def test_info_says_what_a_model_is(run, capsys):
     main(["info", str(run)])
     shown = capsys.readouterr().out
     assert re.search(r"zip +│ category", shown)
-    assert "50% MarginalQueries: 1 to 7 of the 7 variables" in shown
+    assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
+    assert "PartialQueries: some of the 7 variables, given some" in shown
     assert "PathTransformer: layers 1, width 16, heads 2" in shown
     main(["info", str(run), "--json"])
     about = last_json(capsys)

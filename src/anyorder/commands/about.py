@@ -15,10 +15,11 @@ from anyorder.masks import MaskDistribution, UniformCardinality
 from anyorder.query_laws import (
     ConditionalQueries,
     MarginalQueries,
-    MixtureQueries,
+    PartialQueries,
     QueryList,
     as_query_law,
 )
+from anyorder.query_mixtures import MixtureQueries
 from anyorder.reproduce.record import print_json
 
 MOST_LISTED = 10
@@ -83,6 +84,8 @@ def question_words(law: Law | None, names: Sequence[str]) -> list[str]:
         return [f"MarginalQueries: {_sets(found.masks)}, with nothing given"]
     if isinstance(found, ConditionalQueries):
         return [f"ConditionalQueries: all the rest, given {_sets(found.given)}"]
+    if isinstance(found, PartialQueries):
+        return [f"PartialQueries: some of the {len(names)} variables, given some, the rest unknown"]
     if isinstance(found, QueryList):
         return _listed(found, names)
     return [repr(found)]
