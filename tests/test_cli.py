@@ -49,17 +49,16 @@ def test_mistakes_get_one_sentence_and_exit_code_2(name, capsys):
 
 
 def test_ctrl_c_is_clean(capsys, monkeypatch):
-    def interrupted(**_):
-        raise KeyboardInterrupt
+    for words, sentence in (((), "Stopped."), (("Stopped at 3.",), "Stopped at 3.")):
 
-    monkeypatch.setattr("anyorder.reproduce.table7.table7", interrupted)
-    with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", "table7"])
-    assert stopped.value.code == 130
-    assert (
-        capsys.readouterr().err
-        == "error: Stopped. The same command goes on from the last checkpoint.\n"
-    )
+        def interrupted(words=words, **_):
+            raise KeyboardInterrupt(*words)
+
+        monkeypatch.setattr("anyorder.reproduce.table7.table7", interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            main(["reproduce", "table7"])
+        assert stopped.value.code == 130
+        assert capsys.readouterr().err == f"error: {sentence}\n"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):

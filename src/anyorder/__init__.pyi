@@ -6,6 +6,9 @@ from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import QueryError as QueryError
 from .errors import SchemaError as SchemaError
+from .estimators.conditional import Conditional as Conditional
+from .estimators.loading import load as load
+from .estimators.table import TableModel as TableModel
 from .estimators.text import TextModel as TextModel
 from .exact_weights import edge_weights as edge_weights
 from .lattice import Edges as Edges

@@ -35,6 +35,8 @@ class SavedModel(NamedTuple):
     model: AnyOrderModel
     law: Law | None
     notes: dict[str, Any]
+    version: str
+    """Of the anyorder that saved it."""
 
 
 def save_model(
@@ -87,7 +89,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     fill(named_tensors(model), tensors)
     if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
         raise CheckpointError(f'The weights of "{folder}" are no numbers: train it again.')
-    return SavedModel(model.to(device).eval(), law, notes)
+    return SavedModel(model.to(device).eval(), law, notes, str(document["anyorder"]))
 
 
 def describe_model(

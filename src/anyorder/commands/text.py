@@ -1,15 +1,18 @@
 """The verbs for text: fit, infill, evaluate."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from anyorder.commands.runs import read_run
 from anyorder.data.text import Text, decode, embedded_text, encode, load_text, load_text8
-from anyorder.errors import ConfigError
-from anyorder.estimators.text import TextModel
+from anyorder.errors import CheckpointError, ConfigError
+from anyorder.estimators.text import TEXT_SETTINGS, TextModel
 from anyorder.reproduce.record import print_json
-from anyorder.training.settings import TrainingSettings, is_first_process
+from anyorder.training.settings import is_first_process
 
 EMBEDDED = "pydoc"
 """What to say in place of a file for the text that ships with Python."""
@@ -19,27 +22,22 @@ def fit_text(
     file: str,
     *,
     out: Path,
-    length: int,
-    layers: int,
-    width: int,
-    heads: int,
-    hole: str,
     minutes: float | None,
     steps: int | None,
     seed: int,
+    **shape: Any,
 ) -> None:
     """Fits a text and saves the model; see `anyorder fit --help`."""
-    budget = 10.0 if minutes is None and steps is None else minutes
-    settings = TrainingSettings(batch=8, learning_rate=2e-3, minutes=budget, steps=steps, seed=seed)
-    model = TextModel(
-        length=length, layers=layers, width=width, heads=heads, hole=hole, settings=settings
-    )
+    budget = TEXT_SETTINGS.minutes if minutes is None and steps is None else minutes
+    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=seed)
+    sizes = {name: size for name, size in shape.items() if size is not None}
+    model = TextModel(settings=settings, **sizes)
     text = read_text(file)
     model.fit(text, folder=out / "training", progress=True)
     if is_first_process():
         model.save(out)
         words = decode(text.valid[:12], text.alphabet)
-        holed = words[:2] + hole + words[3:]
+        holed = words[:2] + model.hole + words[3:]
         Console(stderr=True, markup=False, soft_wrap=True).print(
             f'Fitted "{text.name}". Try:  anyorder infill {out} "{holed}"'
         )
@@ -71,9 +69,9 @@ def infill_text(
         Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
 
 
-def evaluate_text(run: Path, file: str, *, rows: int, seed: int, json: bool) -> None:
+def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, json: bool) -> None:
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
-    model, text = read_model(run), read_text(file)
+    text, rows = read_text(file), 256 if rows is None else rows
     codes = encode(decode(text.test, text.alphabet), model.alphabet_)
     found = model.evaluate(codes, rows=rows, seed=seed)
     if json:
@@ -95,10 +93,12 @@ def evaluate_text(run: Path, file: str, *, rows: int, seed: int, json: bool) -> 
 
 def read_model(run: Path) -> TextModel:
     """A model by what a user typed: its folder, even of a stopped training, or "shipped"."""
-    if str(run) == "shipped":
-        return TextModel.shipped()
-    stopped = run / "training"
-    return TextModel.load(run if (run / "model.json").exists() or not stopped.is_dir() else stopped)
+    model = read_run(run)
+    if not isinstance(model, TextModel):
+        raise CheckpointError(
+            f'"{run}" holds a model of a table; this asks for one of text. Try `anyorder query`.'
+        )
+    return model
 
 
 def read_text(file: str) -> Text:

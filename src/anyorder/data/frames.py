@@ -5,11 +5,14 @@ In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, N
 A "?" is text unless it is declared in `missing_values`.
 """
 
+import bz2
+import gzip
+import lzma
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +29,8 @@ EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
 does so of itself from 3.1 on."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""What can be written piece by piece."""
 
 
 def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -102,12 +107,23 @@ def _name(name: object, place: int) -> str:
     return str(name)
 
 
-def read_table(path: str | Path, *, missing_values: Sequence[Any] = ()) -> pd.DataFrame:
+def is_table(path: str | Path) -> bool:
+    """Whether a file is a table by its ending."""
+    try:
+        return bool(_kind(Path(path)))
+    except ConfigError:
+        return False
+
+
+def read_table(
+    path: str | Path, *, missing_values: Sequence[Any] = (), text: Iterable[str] = ()
+) -> pd.DataFrame:
     """Reads a .csv, .tsv (also compressed) or .parquet file.
 
     Args:
         path: Of the file; its ending says what it is.
         missing_values: What else stands for a gap in it, such as "?" or -999.
+        text: Columns whose cells stay as they are written in a CSV file: 01234 is then no number.
     """
     file = _existing(path)
     if _kind(file) in PARQUET:
@@ -115,13 +131,13 @@ def read_table(path: str | Path, *, missing_values: Sequence[Any] = ()) -> pd.Da
         with _sentences(file):
             return _without(parquet.read_table(file).to_pandas(), missing_values)
     with _sentences(file):
-        return pd.read_csv(file, **_csv_options(file, missing_values))
+        return pd.read_csv(file, **_csv_options(file, missing_values, text))
 
 
 def read_chunks(
-    path: str | Path, *, rows: int, missing_values: Sequence[Any] = ()
+    path: str | Path, *, rows: int, missing_values: Sequence[Any] = (), text: Iterable[str] = ()
 ) -> Iterator[pd.DataFrame]:
-    """Reads a file in frames of at most so many rows, one at a time in memory.
+    """Reads a file in frames of at most so many rows, one at a time in memory; see `read_table`.
 
     The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
     """
@@ -129,7 +145,7 @@ def read_chunks(
     file = _existing(path)
     if _kind(file) in PARQUET:
         return _parquet_chunks(_parquet(), file, rows, missing_values)
-    return _csv_chunks(file, rows, missing_values)
+    return _csv_chunks(file, rows, _csv_options(file, missing_values, text))
 
 
 def _parquet_chunks(
@@ -140,8 +156,7 @@ def _parquet_chunks(
             yield _without(batch.to_pandas(), missing_values)
 
 
-def _csv_chunks(file: Path, rows: int, missing_values: Sequence[Any]) -> Iterator[pd.DataFrame]:
-    options = _csv_options(file, missing_values)
+def _csv_chunks(file: Path, rows: int, options: dict[str, Any]) -> Iterator[pd.DataFrame]:
     with _sentences(file), pd.read_csv(file, chunksize=rows, **options) as source:
         yield from source
 
@@ -155,6 +170,75 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         frame.to_parquet(file, engine="pyarrow", index=False)
     else:
         frame.to_csv(file, index=False, sep=SEPARATORS[kind])
+
+
+def write_chunks(frames: Iterable[pd.DataFrame], path: str | Path) -> int:
+    """Writes frames one after another into one file; returns how many rows.
+
+    The file is written aside and takes its name at the end, so that it is there whole or not at
+    all, and may be the one that the frames are read from.
+
+    Args:
+        frames: All with the columns of the first one; Parquet also keeps its types.
+        path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
+    """
+    file = Path(path)
+    write = _write_parquet if _kind(file) in PARQUET else _write_csv
+    if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
+        raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".new-{file.name}")
+    try:
+        rows = write(frames, aside)
+        if not rows:
+            raise SchemaError(f'There are no rows to write to "{file}".')
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+    return rows
+
+
+def _write_csv(frames: Iterable[pd.DataFrame], file: Path) -> int:
+    rows, separator = 0, SEPARATORS[_kind(file)]
+    opened = STREAMS.get(file.suffix.lower(), open)
+    with opened(file, "wt", encoding="utf-8", newline="") as target:
+        for place, frame in enumerate(frames):
+            frame.to_csv(target, index=False, header=not place, sep=separator)
+            rows += len(frame)
+    return rows
+
+
+def _write_parquet(frames: Iterable[pd.DataFrame], file: Path) -> int:
+    parquet, rows, writer = _parquet(), 0, None
+    try:
+        for frame in frames:
+            table = _arrow(frame, None if writer is None else writer.schema)
+            if writer is None:
+                writer = parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            rows += len(frame)
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _arrow(frame: pd.DataFrame, schema: Any) -> Any:
+    """A frame as an Arrow table, of a schema if one is given."""
+    import pyarrow
+
+    try:
+        table = pyarrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, KeyError) as error:
+        raise SchemaError(
+            "A column of a .parquet file must be of one type in all rows; "
+            f"write a .csv file instead ({' '.join(str(part) for part in error.args)})."
+        ) from error
+    for place, field in enumerate(table.schema if schema is None else ()):
+        if pyarrow.types.is_null(field.type):  # empty in these rows: later ones may hold text
+            empty = table.column(place).cast(pyarrow.string())
+            table = table.set_column(place, field.with_type(pyarrow.string()), empty)
+    return table
 
 
 def _kind(file: Path) -> str:
@@ -178,10 +262,11 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def _csv_options(file: Path, missing_values: Sequence[Any]) -> dict[str, Any]:
+def _csv_options(file: Path, missing_values: Sequence[Any], text: Iterable[str]) -> dict[str, Any]:
     return {
         "sep": SEPARATORS[_kind(file)],
         "na_values": [str(marker) for marker in missing_values],
+        "dtype": dict.fromkeys(text, str),
         "low_memory": False,  # one dtype a column, not one a block
         **EXACT_DECIMALS,
     }

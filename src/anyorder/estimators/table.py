@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from anyorder.checkpoint import load_saved, save_model
+from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.heads import Head
 from anyorder.data.frames import as_frame
 from anyorder.data.table import TableSchema
@@ -61,7 +61,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
-        minutes: The longest that training may take.
+        minutes: The longest that training may take; None leaves it to the steps.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
         batch: Rows of a step.
         learning_rate: The greatest.
@@ -94,7 +94,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
-        minutes: float = 6.0,
+        minutes: float | None = 6.0,
         max_steps: int | None = None,
         batch: int = 64,
         learning_rate: float = 2e-3,
@@ -177,7 +177,11 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
         """Loads what `save` saved, onto the GPU if there is one."""
-        saved = load_saved(folder, device=default_device())
+        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TableModel":
+        """The model of what was read from a folder; `folder` is for messages only."""
         if saved.notes.get("domain") != "table":
             raise CheckpointError(f'"{folder}" does not hold a model of a table.')
         loaded = cls(**saved.notes["options"])

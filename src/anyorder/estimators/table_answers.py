@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.data.categories import CategoryColumn
+from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import as_frame
 from anyorder.data.inference import marked
 from anyorder.data.table import TableSchema
@@ -274,13 +275,20 @@ class TableAnswers:
     def _framed(self, filled: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
         """Completed rows under the frame's index; cells that were there stay as they were."""
         found = filled.set_index(frame.index)
+        ignored = {name for name, _, _ in self.table_.ignored}
         for name in self.table_.layout:
-            if name in frame.columns:
-                gaps = marked(frame[name], self.table_.missing_values) | frame[name].isna()
-                if not gaps.any() and found[name].dtype == frame[name].dtype:
-                    found[name] = frame[name]
-                elif found[name].dtype == frame[name].dtype:
-                    found[name] = frame[name].where(~gaps, found[name])
+            if name not in frame.columns:
+                continue
+            series = frame[name]
+            there = ~(marked(series, self.table_.missing_values) | series.isna().to_numpy())
+            if name in ignored or (there.all() and found[name].dtype == series.dtype):
+                found[name] = series
+            elif found[name].dtype == series.dtype:
+                found[name] = series.where(there, found[name])
+            elif isinstance(column := self.table_[name], NumberColumn):
+                # Not by their codes, whose float32 does not hold long numbers and times.
+                numbers = column.measurement.numbers(series[there], name)
+                found.loc[there, name] = column.restore(numbers).array
         return found
 
 

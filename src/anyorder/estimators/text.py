@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from anyorder.checkpoint import load_saved, save_model
+from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import HOLE, Crops, Text, chunks, decode, encode, text_schema
 from anyorder.errors import CheckpointError, ConfigError, QueryError, check_count, check_seed
@@ -221,7 +221,11 @@ class TextModel:
 
         A training that was stopped is loaded from its last checkpoint.
         """
-        saved = load_saved(folder, device=default_device())
+        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
+        """The model of what was read from a folder; `folder` is for messages only."""
         levels = saved.model.schema.variables[0].levels
         notes, alphabet = saved.notes, saved.notes.get("alphabet")
         if (

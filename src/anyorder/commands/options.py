@@ -1,0 +1,46 @@
+"""The options that several verbs share, as types."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, Token
+
+
+def _whole(_: type, tokens: Sequence[Token]) -> int:
+    """Whole numbers only: cyclopts by itself would round 1.5."""
+    try:
+        return int(tokens[0].value.replace("_", ""))
+    except ValueError:
+        raise ValueError(f'"{tokens[0].value}" is not a whole number') from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+Run = Annotated[Path, Parameter(help="The folder of a model.")]
+Json = Annotated[bool, Parameter(help="Print one JSON object, the last line of the output.")]
+Seed = Annotated[Whole, Parameter(help="The same seed gives the same output.")]
+Data = Annotated[
+    Path | None,
+    Parameter(
+        env_var="ANYORDER_DATA",
+        help="text8, or the folder that holds it; without it, the text that ships with Python.",
+    ),
+]
+Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+"""What is written in a notation of its own, such as "-> age" or -999."""
+
+Scale = Annotated[
+    Literal["tiny", "small", "paper"],
+    Parameter(help="tiny takes a minute, small some hours of a laptop, paper wants a GPU."),
+]
+Runs = Annotated[
+    Path, Parameter(help="Where the runs go; the same command goes on with what is there.")
+]
+Minutes = Annotated[
+    float | None, Parameter(help="Of training for each model, in place of the scale's.")
+]
+AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
+KeptIn = Annotated[
+    Path | None,
+    Parameter(help="A file to which the numbers are written with the command and the commit."),
+]

@@ -1,0 +1,63 @@
+"""Models and files of tables by what a user typed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from anyorder.data.categories import CategoryColumn
+from anyorder.data.frames import as_frame, read_chunks
+from anyorder.data.table import TableSchema
+from anyorder.errors import CheckpointError, SchemaError
+from anyorder.estimators.loading import load
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.text import SHIPPED, TextModel
+
+
+def run_folder(run: Path) -> Path:
+    """The folder of a run; "shipped" is the model that comes with the package."""
+    return SHIPPED if str(run) == "shipped" else run
+
+
+def read_run(run: Path) -> TextModel | TableModel:
+    """A model by its folder, even of a stopped training, or "shipped"."""
+    return load(run_folder(run))
+
+
+def read_table_model(run: Path) -> TableModel:
+    """A model of a table."""
+    model = read_run(run)
+    if not isinstance(model, TableModel):
+        raise CheckpointError(
+            f'"{run}" holds a model of text; this asks for one of a table. Try `anyorder infill`.'
+        )
+    return model
+
+
+def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.DataFrame]:
+    """Reads a file for a model in frames of at most so many rows, counted from 0 in the index."""
+    markers, start = table.missing_values, 0
+    names = [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
+    if names and not set(names) & set(table.layout):
+        raise SchemaError(
+            f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
+            f'"{names[0]}"{" and others" if names[1:] else ""}.'
+        )
+    text = _kept_as_text(table, names)
+    for chunk in read_chunks(file, rows=rows, missing_values=markers, text=text):
+        frame = as_frame(chunk)
+        yield frame.set_axis(range(start, start + len(frame)))
+        start += len(frame)
+
+
+def _kept_as_text(table: TableSchema, names: list[str]) -> list[str]:
+    """Columns that are no numbers to the model, even if they look like it, such as 01234."""
+    known = {column.name: column for column in (*table.query, *table.context)}
+
+    def is_text(name: str) -> bool:
+        column = known.get(name)
+        if isinstance(column, CategoryColumn):
+            return any(isinstance(level, str) for level in column.levels)
+        return column is None
+
+    return [name for name in names if is_text(name)]

@@ -1,0 +1,152 @@
+"""How well a model predicts the rows of a file, in one pass over it and in bounded memory."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.commands.notation import read_names
+from anyorder.commands.runs import table_chunks
+from anyorder.commands.showing import show
+from anyorder.errors import QueryError, SchemaError, check_seed
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_batches import row_log_prob
+from anyorder.estimators.table_questions import column_set
+from anyorder.masks import Bernoulli
+from anyorder.query_laws import ConditionalQueries
+from anyorder.reproduce.record import print_json
+
+ROWS_AT_ONCE = 16_384
+"""Rows of the file in memory."""
+
+
+@dataclass
+class Running:
+    """A mean and its standard error, of values that come in parts.
+
+    Example:
+        >>> running = Running()
+        >>> running.add(torch.tensor([1.0, 2.0]))
+        >>> running.add(torch.tensor([6.0]))
+        >>> running.mean, round(running.se, 4)
+        (3.0, 1.5275)
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Tensor) -> None:
+        """Takes in some more values: the update of Chan, Golub and LeVeque (1979)."""
+        if not len(values):
+            return
+        number, mean = len(values), float(values.double().mean())
+        apart, total = mean - self.mean, self.count + number
+        spread = float((values.double() - mean).square().sum())
+        self.squares += spread + apart**2 * self.count * number / total
+        self.mean += apart * number / total
+        self.count = total
+
+    @property
+    def se(self) -> float:
+        """The standard error of the mean."""
+        if self.count < 2:
+            return math.nan
+        return math.sqrt(self.squares / (self.count - 1) / self.count)
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """Plain values."""
+        return {"value": self.mean, "se": self.se if self.count > 1 else None, "n": self.count}
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.se:.4f}"
+
+
+def evaluate_table(
+    model: TableModel,
+    file: Path,
+    *,
+    query: str | None,
+    given: str | None,
+    seed: int,
+    json: bool,
+) -> None:
+    """Prints the log-likelihood of a file's rows; see `anyorder evaluate --help`."""
+    check_seed(seed)
+    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    if known and not asked:
+        raise QueryError("`--given` needs `--query`: which columns are asked?")
+    found: dict[str, Running] = {}
+    rows = 0
+    for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
+        rows += len(frame)
+        if asked:
+            parts = {"query": _stated(model, frame, asked, known)}
+        else:
+            parts = _all_and_half(model, frame, seed + number)
+        for name, part in parts.items():
+            found.setdefault(name, Running()).add(part)
+    if not any(running.count for running in found.values()):
+        raise SchemaError(f'"{file}" has no row that has what is asked.')
+    if json:
+        nats = {name: part.to_json() for name, part in found.items()}
+        print_json({"data": file.name, "rows": rows, "nats": nats})
+        return
+    questions = {
+        "joint": "all that a row has",
+        "conditional": "a random half of it, given the other",
+        "query": ", ".join(asked) + (f" given {', '.join(known)}" if known else ""),
+    }
+    show(
+        ["question", "nats a row", "rows"],
+        [[questions[name], str(part), f"{part.count:,}"] for name, part in found.items()],
+        title=f"{file.name}: log-likelihoods of {rows:,} rows; more is better",
+        numbers=["nats a row", "rows"],
+    )
+
+
+def _stated(
+    model: TableModel, frame: pd.DataFrame, asked: Sequence[str], known: Sequence[str]
+) -> Tensor:
+    """The log-likelihoods of one question, of the rows that have all that it asks."""
+    table = model.table_
+    query = column_set(table, asked, argument="--query", allow_context=False)
+    given = column_set(table, known, argument="--given")
+    both = (query & given).nonzero()
+    if len(both):
+        name = table.names[int(both[0])]
+        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    x, missing = table.encode(frame, needs=asked)
+    rows = ~(missing & query).any(dim=1)
+    frame, x, missing = frame[rows.numpy()], x[rows], missing[rows]
+    return _log_prob(model, frame, x, query.expand_as(missing), given & ~missing)
+
+
+def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str, Tensor]:
+    """The log-likelihoods of all that a row has, and of a random half given the other."""
+    x, missing = model.table_.encode(frame)
+    rows = ~missing.all(dim=1)
+    frame, x, have = frame[rows.numpy()], x[rows], ~missing[rows]
+    if not len(frame):
+        return {}
+    law = ConditionalQueries(have.shape[1], Bernoulli(have.shape[1], 0.5))
+    generator = torch.Generator().manual_seed(seed)
+    half = law.sample(len(have), available=have, generator=generator)
+    return {
+        "joint": _log_prob(model, frame, x, have, torch.zeros_like(have)),
+        "conditional": _log_prob(model, frame, x, half.query, half.given),
+    }
+
+
+def _log_prob(
+    model: TableModel, frame: pd.DataFrame, x: Tensor, query: Tensor, given: Tensor
+) -> Tensor:
+    """In nats and in the units of the columns; the sets may differ from row to row."""
+    if not len(x):
+        return torch.zeros(0, dtype=torch.float64)
+    factors = model.table_.log_density_factors(frame)
+    return row_log_prob(model.model_, x, query=query, given=given) + (factors * query).sum(dim=1)

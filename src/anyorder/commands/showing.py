@@ -1,0 +1,76 @@
+"""What verbs show: tables for people, plain values for JSON, words for numbers and times."""
+
+import datetime
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+UNBOUNDED = 10_000
+"""The width of lines that go to a file or a pipe, where nothing needs to be cut."""
+
+
+def note(sentence: str) -> None:
+    """A line on standard error, which leaves the output to the answer."""
+    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(sentence)
+
+
+def show(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numbers: Sequence[str] = (),
+    aside: bool = False,
+) -> None:
+    """Prints a table.
+
+    Args:
+        columns: Their headings.
+        rows: Their cells.
+        title: Above it.
+        numbers: Which columns are set to the right.
+        aside: Whether it goes to standard error.
+    """
+    stream = sys.stderr if aside else sys.stdout
+    width = None if stream.isatty() else UNBOUNDED
+    console = Console(file=stream, width=width, markup=False, highlight=False)
+    table = Table()
+    for name in columns:
+        table.add_column(Text(name), justify="right" if name in numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))  # brackets are brackets, not rich's markup
+    if title is not None:  # not the table's own, which is folded to its width
+        console.print(title, soft_wrap=True)
+    console.print(table)
+
+
+def words(value: Any) -> str:
+    """A value for people: six digits of a number, a date without its midnight."""
+    if value is None or value is pd.NaT or value is pd.NA or value != value:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        return str(value).removesuffix(" 00:00:00")
+    if isinstance(value, Integral):
+        return str(int(value))
+    number = float(value)
+    return f"{number:.6g}" if abs(number) < 1e6 or not math.isfinite(number) else f"{number:.0f}"
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold."""
+    value = value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, pd.Timedelta | datetime.timedelta):
+        return str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,0 +1,203 @@
+"""The verbs for tables that read and write files: fit, impute, sample."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from anyorder.commands.notation import (
+    Question,
+    check_questions,
+    quoted,
+    read_given,
+    read_names,
+    read_queries,
+    read_types,
+    shell,
+    written_given,
+)
+from anyorder.commands.runs import read_table_model, table_chunks
+from anyorder.commands.scoring import Running
+from anyorder.commands.showing import note, show, words
+from anyorder.data.frames import as_frame, read_table, write_chunks
+from anyorder.data.table import TableSchema
+from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_answers import How
+from anyorder.estimators.table_fitting import Missing, split
+from anyorder.training.settings import is_first_process
+
+ROWS_AT_ONCE = 8192
+"""Completed or drawn rows in memory."""
+
+VERBATIM = ("category", "ignore")
+"""Types of columns whose cells are kept as they are written: 01234 is then no number."""
+
+
+def fit_table(
+    file: Path,
+    *,
+    out: Path,
+    queries: str | None,
+    context: str | None,
+    types: str | None,
+    missing_values: str | None,
+    missing: Missing,
+    minutes: float | None,
+    steps: int | None,
+    seed: int,
+    **shape: Any,
+) -> None:
+    """Fits a table and saves the model; see `anyorder fit --help`."""
+    check_seed(seed)
+    questions, declared = read_queries(queries), read_types(types)
+    columns: dict[str, Any] = {
+        "types": declared,
+        "missing_values": read_names(missing_values, option="--missing-values"),
+        "context": read_names(context, option="--context"),
+    }
+    text = [name for name, kind in declared.items() if kind in VERBATIM]
+    frame = as_frame(read_table(file, missing_values=columns["missing_values"], text=text))
+    _refuse_other_separators(frame, file)
+    table = TableSchema.infer(frame, **columns)
+    check_questions(table, questions)
+    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+    if steps is not None:
+        budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
+    model = TableModel(
+        queries="any" if questions is None else questions,
+        missing=missing,
+        random_state=seed,
+        progress=True,
+        **columns,
+        **budget,
+        **{name: size for name, size in shape.items() if size is not None},
+    )
+    if is_first_process():
+        title = f"{file.name}: {len(frame):,} rows"
+        show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+    model.fit(frame, folder=out / "training")
+    if is_first_process():
+        model.save(out)
+        note(f"Saved in {out}.{_held_out(model, frame)} Try:")
+        for command in _suggestions(model, frame, questions, file=file, out=out):
+            note(f"  {command}")
+
+
+def _refuse_other_separators(frame: pd.DataFrame, file: Path) -> None:
+    """A whole line taken for one column is a mistake that would be trained without a word."""
+    name = str(frame.columns[0])
+    if len(frame.columns) == 1 and any(separator in name for separator in ";\t|,"):
+        raise SchemaError(
+            f'"{file}" has one column, "{name}": its cells are not separated as its ending says. '
+            "A .csv file has commas between them, a .tsv file tabs."
+        )
+
+
+def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
+    """How well the model predicts the rows that it was not trained on, in words."""
+    rows = split(len(frame), model.validation_share, model.random_state or 0)[1]
+    if not len(rows):
+        return ""
+    found = Running()
+    found.add(torch.from_numpy(model.log_prob(frame.iloc[rows.numpy()])))
+    return f" {found.count:,} held-out rows: {found} nats a row."
+
+
+def _suggestions(
+    model: TableModel,
+    frame: pd.DataFrame,
+    questions: Sequence[Question] | None,
+    *,
+    file: Path,
+    out: Path,
+) -> Iterator[str]:
+    """Commands to try, with the columns and a row of this table."""
+    names = model.table_.names
+    given, query, _ = questions[0] if questions else (names[:-1][:1], names[-1:], 1.0)
+    known = [*(column.name for column in model.table_.context), *given]
+    rows = frame[known].dropna()
+    evidence = {} if rows.empty else {name: words(rows[name].iloc[0]) for name in known}
+    flags = ["--given", written_given(evidence)] if evidence else []
+    yield shell("anyorder", "query", out, "--of", quoted(query[0]), *flags)
+    if frame[list(names)].isna().to_numpy().any():
+        yield shell("anyorder", "impute", out, file, "--out", file.with_name(f"filled-{file.name}"))
+    else:
+        yield shell("anyorder", "sample", out, "--n", 5, *flags)
+
+
+def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed: int) -> None:
+    """Fills the gaps of a file; see `anyorder impute --help`."""
+    check_seed(seed)
+    if check_count("draws", draws) > 1 and how != "sample":
+        raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
+    filler = _Filler(read_table_model(run), draws, how, seed)
+    rows = write_chunks(filler.completed(file), out) // draws
+    note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {out}")
+
+
+@dataclass
+class _Filler:
+    """Fills gaps chunk by chunk, and counts them."""
+
+    model: TableModel
+    draws: int
+    how: How
+    seed: int
+    gaps: int = 0
+
+    def completed(self, file: Path) -> Iterator[pd.DataFrame]:
+        rows = max(1, ROWS_AT_ONCE // self.draws)
+        for number, frame in enumerate(table_chunks(self.model.table_, file, rows=rows)):
+            yield self._complete(frame, self.seed + number)
+
+    def _complete(self, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+        """The columns of the file as they stand there, then those that it lacks."""
+        table = self.model.table_
+        filled = self.model.impute(frame, draws=self.draws, how=self.how, random_state=seed)
+        for name in frame.columns:
+            if name not in table.layout:
+                filled[name] = pd.concat([frame[name]] * self.draws).array
+        lacking = [name for name in table.names if name not in frame.columns]
+        self.gaps += int(frame.reindex(columns=list(table.names)).isna().to_numpy().sum())
+        filled = filled[[*frame.columns, *lacking]]
+        return filled if self.draws == 1 else _numbered(filled)
+
+
+def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
+    """With the number of the draw and that of the row in front."""
+    for name in ("draw", "row"):
+        if name in filled.columns:
+            raise ConfigError(
+                f'Several draws are told apart by a column "{name}", which the table has already. '
+                "Rename it, or take one draw."
+            )
+    return filled.reset_index()
+
+
+def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed: int) -> None:
+    """Draws rows; see `anyorder sample --help`."""
+    check_count("n", n)
+    check_seed(seed)
+    model = read_table_model(run)
+    known = read_given(model.table_, given)
+    sizes: list[float] = []
+
+    def drawn() -> Iterator[pd.DataFrame]:
+        for number, start in enumerate(range(0, n, ROWS_AT_ONCE)):
+            rows = min(ROWS_AT_ONCE, n - start)
+            frame = model.sample(rows, given=known, random_state=seed + number)
+            sizes.append(frame.attrs.pop("effective_sample_size", float("inf")))
+            yield frame
+
+    if out is not None:
+        note(f"Drew {write_chunks(drawn(), out):,} rows: {out}")
+    else:
+        frames = pd.concat(drawn())
+        rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))
+        show(list(frames.columns), rows)
+    if min(sizes) < float("inf"):
+        note(f"Effective sample size of the evidence: {min(sizes):.0f}")

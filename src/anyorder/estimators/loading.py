@@ -1,0 +1,45 @@
+"""Loading a model of whatever kind from its folder."""
+
+from pathlib import Path
+
+from anyorder.checkpoint import SavedModel, load_saved
+from anyorder.errors import CheckpointError
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.text import TextModel
+from anyorder.training.settings import default_device
+
+
+def load(folder: str | Path) -> TextModel | TableModel:
+    """Loads a model of text or of a table, onto the GPU if there is one.
+
+    Args:
+        folder: Where `save` or `anyorder fit` put it. If its training was stopped before it was
+            saved, it is what the last checkpoint holds.
+    """
+    return as_model(read_saved(folder), folder)
+
+
+def read_saved(folder: str | Path) -> SavedModel:
+    """What the folder of a model holds, or the last checkpoint of its training."""
+    return load_saved(_place(Path(folder)), device=default_device())
+
+
+def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel:
+    """The model of what was read from a folder, by the domain in its notes."""
+    domain = saved.notes.get("domain")
+    if domain == "text":
+        return TextModel.from_saved(saved, folder)
+    if domain == "table":
+        return TableModel.from_saved(saved, folder)
+    raise CheckpointError(
+        f'"{folder}" holds neither a model of text nor one of a table. Read it with `load_model`.'
+    )
+
+
+def _place(folder: Path) -> Path:
+    """Where the weights are: here, in `training`, or in the last stage of a training in stages."""
+    training = folder / "training"
+    if (folder / "model.json").exists() or not training.is_dir():
+        return folder
+    stages = [stage for stage in sorted(training.glob("stage-*")) if any(stage.glob("step-*"))]
+    return stages[-1] if stages else training

@@ -1,0 +1,514 @@
+"""The verbs for tables at their smallest; every mistake gets one sentence."""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import anyorder
+from anyorder.cli import main
+from anyorder.commands.notation import quoted, read_given, read_queries, written_given
+from anyorder.commands.scoring import Running
+from anyorder.data.frames import read_table, write_chunks
+from anyorder.data.table import TableSchema
+from anyorder.errors import CheckpointError, SchemaError
+
+TINY = ["--steps", "3", "--layers", "1", "--width", "16", "--heads", "2"]
+DECLARED = ["--types", "zip=category,id=ignore", "--missing-values", "?,-999"]
+
+
+def people(rows=100):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "id": [f"{i:04d}" for i in range(rows)],
+            "age": rng.integers(18, 80, rows),
+            "account": rng.integers(10**8, 10**9, rows),
+            "income": rng.lognormal(10, 1, rows).round(2),
+            "job": rng.choice(["nurse", "clerk", "baker, head"], rows),
+            "zip": rng.choice(["01234", "00501", "90210"], rows),
+            "smoker": rng.random(rows) < 0.3,
+            "born": pd.to_datetime("1990-01-01")
+            + pd.to_timedelta(rng.integers(0, 10**8, rows), "s"),
+        }
+    )
+
+
+def with_gaps(frame):
+    gappy = frame.copy()
+    gappy["age"] = gappy["age"].astype("Int64")
+    gappy.loc[::5, "age"] = pd.NA
+    gappy.loc[1::5, "job"] = None
+    gappy.loc[2::7, "income"] = np.nan
+    return gappy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    people().to_csv(folder / "people.csv", index=False)
+    with_gaps(people()).to_csv(folder / "gaps.csv.gz", index=False)
+    with_gaps(people()).to_csv(folder / "gaps.csv", index=False)
+    people().drop(columns="id").to_parquet(folder / "people.parquet")
+    with_gaps(people()).drop(columns="id").to_parquet(folder / "gaps.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    main(["fit", str(folder / "gaps.csv"), "--out", str(folder / "run"), *DECLARED, *TINY])
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def parquet_run(folder):
+    main(["fit", str(folder / "people.parquet"), "--out", str(folder / "parquet_run"), *TINY])
+    return folder / "parquet_run"
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("anyorder.commands.table.ROWS_AT_ONCE", 14)
+    monkeypatch.setattr("anyorder.commands.scoring.ROWS_AT_ONCE", 7)
+
+
+def last_json(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_fit_says_what_columns_are_and_what_to_try(folder, tmp_path, capsys):
+    command = ["fit", str(folder / "gaps.csv.gz"), "--out", str(tmp_path / "run"), *DECLARED, *TINY]
+    main([*command, "--context", "smoker"])
+    shown = capsys.readouterr().err
+    assert re.search(r"gaps.csv.gz: 100 rows", shown)
+    assert re.search(r"zip +│ category +│ 3 levels", shown)
+    assert re.search(r"id +│ ignored +│ declared", shown)
+    assert re.search(r"age +│ number +│ whole, 20% missing", shown)
+    assert re.search(r"10 held-out rows: -\d+\.\d+ ± \d+\.\d+ nats a row", shown)
+    query, impute = (line for line in shown.splitlines() if line.startswith("  anyorder "))
+    assert "--of born --given smoker=" in query
+    main(shlex.split(query)[1:])
+    main(shlex.split(impute)[1:])
+    assert read_table(folder / "filled-gaps.csv.gz").notna().all().all()
+
+
+def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
+    main(["fit", str(folder / "gaps.csv"), "--out", str(run), *DECLARED, *TINY])
+    assert "Saved in" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["fit", str(folder / "people.csv"), "--out", str(run), *DECLARED, *TINY])
+    assert stopped.value.code == 2
+    assert "holds another run" in capsys.readouterr().err
+
+
+def test_fit_for_stated_questions(folder, tmp_path, capsys):
+    asked = "3: age,job -> income; -> age"
+    command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), "--queries", asked]
+    main([*command, *DECLARED, *TINY])
+    suggested = capsys.readouterr().err.splitlines()[-2:]
+    values = shlex.split(suggested[0])[-1]
+    assert re.fullmatch(r'age=\d+,job=("baker, head"|nurse|clerk)', values)
+    for line in suggested:
+        main(shlex.split(line)[1:])
+    main(["info", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "QueryList: age, job -> income (75%)" in shown
+    assert "QueryList: -> age (25%)" in shown
+
+
+def test_a_list_of_questions_may_begin_with_a_hyphen_and_so_may_a_marker(folder, tmp_path):
+    command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), "--queries", "-> age"]
+    main([*command, "--missing-values", "-999", *TINY])
+    assert anyorder.load(tmp_path).table_.missing_values == ("-999",)
+
+
+def test_a_table_can_be_fitted_as_text(folder, tmp_path, capsys):
+    command = ["fit", str(folder / "people.csv"), "--as", "text", "--length", "8", *TINY]
+    main([*command, "--hole", "#", "--out", str(tmp_path)])
+    capsys.readouterr()
+    main(["info", str(tmp_path), "--json"])
+    about = last_json(capsys)
+    assert (about["domain"], about["length"], about["hole"]) == ("text", 8, "#")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("name", ["filled.csv", "filled.tsv.gz", "filled.parquet"])
+def test_impute_fills_gaps_and_nothing_else(run, tmp_path, capsys, name):
+    extra = with_gaps(people()).assign(note="00x")
+    extra.to_csv(tmp_path / "gaps.csv", index=False)
+    main(["impute", str(run), str(tmp_path / "gaps.csv"), "--out", str(tmp_path / name)])
+    gaps = int(with_gaps(people()).isna().sum().sum())
+    assert f"Filled {gaps} gaps in 100 rows" in capsys.readouterr().err
+    found = read_table(tmp_path / name, text=["id", "zip", "note"])
+    assert found.columns.tolist() == extra.columns.tolist()
+    assert found.notna().all().all()
+    for column in extra.columns:
+        there = extra[column].notna()
+        values = pd.to_datetime(found[column]) if column == "born" else found[column]
+        assert (values[there] == extra[column][there]).all(), column
+    assert not list(tmp_path.glob(".new-*"))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_parquet_keeps_its_dtypes(folder, parquet_run, tmp_path):
+    file = tmp_path / "filled.parquet"
+    main(["impute", str(parquet_run), str(folder / "gaps.parquet"), "--out", str(file)])
+    found, whole = pd.read_parquet(file), pd.read_parquet(folder / "people.parquet")
+    assert found.dtypes.to_dict() == whole.dtypes.to_dict()
+    there = with_gaps(people())["age"].notna()
+    assert found["age"][there].tolist() == whole["age"][there].tolist()
+    assert found["account"].tolist() == whole["account"].tolist()
+    main(["sample", str(parquet_run), "--n", "20", "--out", str(file)])
+    drawn = pd.read_parquet(file)
+    assert len(drawn) == 20
+    assert drawn.dtypes.to_dict() == whole.dtypes.to_dict()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_several_draws_are_numbered(folder, run, tmp_path):
+    file = tmp_path / "draws.csv"
+    main(["impute", str(run), str(folder / "gaps.csv"), "--out", str(file), "--draws", "2"])
+    found = read_table(file)
+    assert found.columns.tolist()[:3] == ["draw", "row", "id"]
+    assert sorted(zip(found["draw"], found["row"], strict=True)) == [
+        (draw, row) for draw in range(2) for row in range(100)
+    ]
+    assert (found["id"] == found["row"]).all()
+    assert found.groupby("row")["income"].nunique().max() == 2
+
+
+def test_impute_may_replace_its_own_file_and_draws_again_alike(folder, run, tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_bytes((folder / "gaps.csv").read_bytes())
+    for name, seed in (("own.csv", "0"), ("a.csv", "0"), ("b.csv", "1")):
+        source = str(file if name == "own.csv" else folder / "gaps.csv")
+        main(["impute", str(run), source, "--out", str(tmp_path / name), "--seed", seed])
+    assert file.read_text() == (tmp_path / "a.csv").read_text()
+    assert file.read_text() != (tmp_path / "b.csv").read_text()
+
+
+def test_best_guesses_are_those_of_the_model(folder, run, tmp_path):
+    for how in ("mean", "mode"):
+        file = tmp_path / f"{how}.csv"
+        main(["impute", str(run), str(folder / "gaps.csv"), "--out", str(file), "--how", how])
+        gappy = read_table(folder / "gaps.csv", text=["id", "zip"])
+        expected = anyorder.load(run).impute(gappy, how=how)
+        assert read_table(file)["job"].tolist() == expected["job"].tolist()
+
+
+def test_query_of_a_number(run, capsys):
+    main(["query", str(run), "--of", "income", "--given", "age=41,job=nurse"])
+    shown = capsys.readouterr()
+    assert "p(income | age=41,job=nurse)" in shown.out
+    assert "90% lies in" in shown.out
+    assert "Effective" not in shown.err
+    main(["query", str(run), "--of", "income,born", "--given", "age=41", "--json"])
+    answer = last_json(capsys)
+    income, model = answer["of"]["income"], anyorder.load(run)
+    conditional = model.conditional("income", given={"age": 41})
+    assert income["median"] == pytest.approx(float(conditional.median()))
+    assert income["interval_90"] == pytest.approx([float(end) for end in conditional.interval()])
+    assert income["quantiles"]["0.25"] < income["quantiles"]["0.75"]
+    assert answer["of"]["born"]["median"].startswith("199")
+    assert answer["effective_sample_size"] is None
+
+
+def test_query_shows_repeated_values(tmp_path, capsys):
+    hours = [40.0] * 50 + [float(i) / 7 for i in range(40)]
+    pd.DataFrame({"hours": hours, "kind": ["a", "b"] * 45}).to_csv(tmp_path / "t.csv", index=False)
+    main(["fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "run"), *TINY])
+    main(["query", str(tmp_path / "run"), "--of", "hours", "--json"])
+    (repeated,) = last_json(capsys)["of"]["hours"]["repeated"]
+    assert repeated["value"] == 40
+    assert 0 < repeated["probability"] < 1
+    main(["query", str(tmp_path / "run"), "--of", "hours"])
+    assert re.search(r"40 +│ +\d+\.\d%", capsys.readouterr().out)
+
+
+def test_query_of_a_category_given_regions(run, capsys):
+    given = "age=30..,income=..100000,zip=01234|90210"
+    main(["query", str(run), "--of", "job", "--given", given])
+    shown = capsys.readouterr()
+    assert re.search(r"baker, head +│ +\d+\.\d% │ █", shown.out)
+    assert re.search(r"Effective sample size of the evidence: \d+ of 1,024 draws", shown.err)
+    main(["query", str(run), "--of", "job,smoker", "--given", given, "--json"])
+    answer = last_json(capsys)
+    for column in ("job", "smoker"):
+        levels = answer["of"][column]["levels"]
+        shares = [level["probability"] for level in levels]
+        assert sum(shares) == pytest.approx(1, abs=1e-5)
+        assert shares == sorted(shares, reverse=True)
+    assert answer["of"]["smoker"]["levels"][0]["level"] in (True, False)
+    assert 1 < answer["effective_sample_size"] <= 1024
+
+
+def test_query_draws_a_plot(run, tmp_path, capsys):
+    file = tmp_path / "new" / "plot.png"
+    main(["query", str(run), "--of", "income,job", "--plot", str(file)])
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert "Plotted" in capsys.readouterr().err
+
+
+def test_many_levels_are_cut_to_the_most_probable(tmp_path, capsys):
+    frame = pd.DataFrame({"word": [f"w{i % 30}" for i in range(90)], "x": np.arange(90) / 7})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    main(["fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "run"), *TINY])
+    main(["query", str(tmp_path / "run"), "--of", "word"])
+    shown = capsys.readouterr()
+    assert len(re.findall(r"│ w\d+ ", shown.out)) == 20
+    assert re.search(r"10 other levels have \d+\.\d% together", shown.err)
+
+
+def test_sample_prints_rows(run, capsys):
+    main(["sample", str(run), "--n", "3", "--given", 'job="baker, head",zip=00501'])
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"│ baker, head +│ 00501 +│", shown)) == 3
+    main(["sample", str(run), "--n", "2", "--given", "age=30..40"])
+    shown = capsys.readouterr()
+    assert "Effective sample size" in shown.err
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_sample_writes_rows(run, tmp_path, capsys):
+    for name in ("a.csv", "b.csv", "c.parquet"):
+        main(
+            [
+                "sample",
+                str(run),
+                "--n",
+                "30",
+                "--given",
+                "age=30..40",
+                "--out",
+                str(tmp_path / name),
+            ]
+        )
+    assert "Drew 30 rows" in capsys.readouterr().err
+    found = read_table(tmp_path / "a.csv", text=["zip"])
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    assert len(found) == len(read_table(tmp_path / "c.parquet")) == 30
+    assert found["age"].between(30, 40).all()
+    assert found["income"].nunique() == 30
+
+
+def test_evaluate_is_the_mean_of_log_likelihoods(folder, run, capsys, monkeypatch):
+    file = folder / "gaps.csv"
+    main(["evaluate", str(run), str(file), "--json"])
+    whole = last_json(capsys)
+    frame = read_table(file, text=["id", "zip"])
+    logs = torch.from_numpy(anyorder.load(run).log_prob(frame))
+    assert whole["rows"] == whole["nats"]["joint"]["n"] == 100
+    assert whole["nats"]["joint"]["value"] == pytest.approx(float(logs.mean()), abs=1e-5)
+    assert whole["nats"]["joint"]["se"] == pytest.approx(float(logs.std()) / 10, rel=1e-5)
+    assert whole["nats"]["conditional"]["n"] == 100
+    monkeypatch.setattr("anyorder.commands.scoring.ROWS_AT_ONCE", 7)
+    main(["evaluate", str(run), str(file), "--json"])
+    assert last_json(capsys)["nats"]["joint"] == pytest.approx(whole["nats"]["joint"], rel=1e-5)
+    main(["evaluate", str(run), str(file)])
+    assert "a random half of it, given the other" in capsys.readouterr().out
+
+
+def test_evaluate_a_stated_question(folder, run, capsys):
+    command = ["evaluate", str(run), str(folder / "gaps.csv"), "--query", "job,income"]
+    main([*command, "--given", "age", "--json"])
+    found = last_json(capsys)
+    frame = read_table(folder / "gaps.csv", text=["id", "zip"])
+    asked = frame[frame["job"].notna() & frame["income"].notna()]
+    logs = anyorder.load(run).log_prob(asked, query=["job", "income"], given=["age"])
+    assert found["nats"]["query"]["n"] == len(asked) < found["rows"]
+    assert found["nats"]["query"]["value"] == pytest.approx(logs.mean(), abs=1e-5)
+    main([*command, "--given", "age"])
+    assert "job, income given age" in capsys.readouterr().out
+
+
+def test_running_moments_are_those_of_all_values(generator):
+    values, running = torch.randn(50, generator=generator) + 1e4, Running()
+    for part in values.split(7):
+        running.add(part)
+    assert running.mean == pytest.approx(float(values.double().mean()))
+    assert running.se == pytest.approx(float(values.double().std()) / 50**0.5)
+
+
+def test_info_says_what_a_model_is(run, capsys):
+    main(["info", str(run)])
+    shown = capsys.readouterr().out
+    assert re.search(r"zip +│ category", shown)
+    assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
+    assert "PartialQueries: some of the 7 variables, given some" in shown
+    assert "PathTransformer: layers 1, width 16, heads 2" in shown
+    main(["info", str(run), "--json"])
+    about = last_json(capsys)
+    assert about["domain"] == "table"
+    assert about["columns"][0] == {"column": "id", "kind": "ignored", "details": "declared"}
+    assert about["questions"]["type"] == "MixtureQueries"
+    assert about["anyorder"] == anyorder.__version__
+    assert about["parameters"] == anyorder.load(run).model_.num_parameters
+    main(["info", "shipped", "--json"])
+    assert last_json(capsys)["domain"] == "text"
+
+
+@pytest.mark.parametrize("missing", ["mcar", "mar"])
+def test_a_stopped_training_is_loaded_from_its_last_checkpoint(folder, tmp_path, missing):
+    command = ["fit", str(folder / "gaps.csv"), "--out", str(tmp_path), *DECLARED, *TINY]
+    main([*command, "--missing", missing])
+    (tmp_path / "model.json").unlink()
+    (tmp_path / "weights.safetensors").unlink()
+    model = anyorder.load(tmp_path)
+    assert isinstance(model, anyorder.TableModel)
+    assert model.missing == missing
+
+
+def test_load_gives_a_model_of_either_domain(run, tmp_path):
+    assert isinstance(anyorder.load(run), anyorder.TableModel)
+    model = anyorder.TextModel.shipped()
+    model.save(tmp_path / "text")
+    assert isinstance(anyorder.load(tmp_path / "text"), anyorder.TextModel)
+    anyorder.save_model(tmp_path / "bare", model.model_)
+    with pytest.raises(CheckpointError, match="neither a model of text nor one of a table"):
+        anyorder.load(tmp_path / "bare")
+
+
+def test_what_is_written_is_read_back():
+    table = TableSchema.infer(people())
+    known = {"age": 41, "job": "baker, head", "zip": "00501", "born": "1990-05-31 10:00:00"}
+    assert read_given(table, written_given(known)) == known
+    assert quoted('a "b"') == '"a ""b"""'
+    read = read_given(table, 'age=30.5..,income=..1e4,job="baker, head"|nurse,born=1990-01-01..')
+    assert read == {
+        "age": (30.5, None),
+        "income": (None, 1e4),
+        "job": ["baker, head", "nurse"],
+        "born": ("1990-01-01", None),
+    }
+
+
+def test_levels_may_hold_what_separates():
+    levels = pd.Series(["a|b", "1..2", "x=y", 'q"', "c"], name="odd")
+    table = TableSchema.infer(pd.DataFrame({"odd": levels, "and, other": range(5)}))
+    for level in levels:
+        assert read_given(table, written_given({"odd": level})) == {"odd": level}
+    assert read_given(table, "odd=a|b") == {"odd": "a|b"}
+    assert read_given(table, '"and, other"=3') == {"and, other": 3}
+
+
+def test_questions_are_read():
+    assert read_queries("0.5: a, b -> c;->d") == [(["a", "b"], ["c"], 0.5), ([], ["d"], 1.0)]
+    assert read_queries('"3: x" -> "a,b"') == [(["3: x"], ["a,b"], 1.0)]
+
+
+def test_chunks_are_written_whole_or_not_at_all(tmp_path):
+    def broken():
+        yield pd.DataFrame({"a": [1]})
+        raise KeyboardInterrupt
+
+    for name in ("t.csv", "t.parquet"):
+        file = tmp_path / name
+        assert write_chunks([pd.DataFrame({"a": [1, 2], "b": [None, None]})], file) == 2
+        before = file.read_bytes()
+        with pytest.raises(KeyboardInterrupt):
+            write_chunks(broken(), file)
+        with pytest.raises(SchemaError, match="There are no rows to write"):
+            write_chunks([], file)
+        assert file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
+    parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": ["x"]})]
+    with pytest.raises(SchemaError, match="of one type in all rows; write a"):
+        write_chunks(parts, tmp_path / "t.parquet")
+    parts = [pd.DataFrame({"a": [None], "b": [1]}), pd.DataFrame({"a": ["x"], "b": [np.nan]})]
+    write_chunks(parts, tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet")["a"].tolist()[1] == "x"
+
+
+BAD_COMMANDS = {
+    "other domain": ("fit {csv} --out x --length 9", '`--length` is for text, and "'),
+    "other domain of text": ("fit pydoc --out x --types a=b", "`--types` is for tables"),
+    "forced": ("fit {run}/model.json --out x --as table", 'got "model.json"'),
+    "no file": ("fit none.csv --out x", 'There is no file "none.csv"'),
+    "empty": ("fit {empty} --out x", "at least one row"),
+    "separator": ("fit {semicolons} --out x", "its cells are not separated as its ending says"),
+    "steps": ("fit {csv} --out x --steps 0", "`steps` must be a whole number, 1 or more"),
+    "seed": ("fit {csv} --out x --seed -1", "`seed` must be a whole number"),
+    "type": ("fit {csv} --out x --types age=nmber", 'Did you mean "number"?'),
+    "type of none": ("fit {csv} --out x --types aeg=number", 'Did you mean "age"?'),
+    "types": ("fit {csv} --out x --types age", "must have the form name=value"),
+    "context": ("fit {csv} --out x --context jbo", 'Did you mean "job"?'),
+    "queries": ("fit {csv} --out x --queries 'aeg -> job'", 'Did you mean "age"?'),
+    "no arrow": ("fit {csv} --out x --queries 'age'", 'questions such as "age,job -> income"'),
+    "nothing asked": ("fit {csv} --out x --queries 'age ->'", 'such as "age,job -> income"'),
+    "no queries": ("fit {csv} --out x --queries ';'", "must hold a question"),
+    "weight": ("fit {csv} --out x --queries '1.1.1: age -> job'", "numbers for weights"),
+    "both sides": ("fit {csv} --out x --queries 'age -> age'", '"age" is both given and asked'),
+    "context asked": ("fit {csv} --out x --context age --queries '-> age'", '"age" is context'),
+    "no run": ("impute none {csv} --out x.csv", '"none" holds no checkpoint'),
+    "text run": ("impute shipped {csv} --out x.csv", '"shipped" holds a model of text'),
+    "table run": ("infill {run} a_", "holds a model of a table; this asks for one of text"),
+    "odd out": ("impute {run} {csv} --out x.xls", 'got "x.xls"'),
+    "zip out": ("impute {run} {csv} --out x.csv.zip", 'A ".zip" file cannot be written'),
+    "no rows": ("impute {run} {empty} --out x.csv", "at least one row"),
+    "no columns": ("impute {run} {semicolons} --out x.csv", "has no column of the model"),
+    "draws": ("impute {run} {csv} --out x.csv --draws 2 --how mean", "there is one mean only"),
+    "draw": ("impute {run} {numbered} --out x.csv --draws 2", 'a column "row", which the table'),
+    "level in file": ("impute {run} {odd} --out x.csv", "levels seen in training; got 'pilot'"),
+    "number in file": ("evaluate {run} {words}", "must hold numbers; got 'old'"),
+    "how": ("impute {run} {csv} --out x.csv --how median", "median"),
+    "of": ("query {run} --of incme", '`--of` must name columns of the model; got "incme". Did'),
+    "of nothing": ("query {run} --of ''", "`--of` must name a column"),
+    "of ignored": ("query {run} --of id", '`--of` must name columns of the model; got "id"'),
+    "given": ("query {run} --of age --given jbo=nurse", 'got "jbo". Did you mean "job"?'),
+    "level": ("query {run} --of age --given job=nurze", 'Did you mean "nurse"?'),
+    "levels": ("query {run} --of age --given 'job=nurse|clark'", 'Did you mean "clerk"?'),
+    "number": ("query {run} --of job --given age=old", 'a number for "age"; got "old"'),
+    "date": ("query {run} --of job --given born=then", "must hold dates or times"),
+    "descending": ("query {run} --of job --given age=40..30", "must ascend"),
+    "no ends": ("query {run} --of job --given age=..", "written low..high, low.. or ..high"),
+    "three ends": ("query {run} --of job --given age=1..2..3", "written low..high"),
+    "set": ("query {run} --of job --given 'age=30|40'", "give a value or an interval"),
+    "interval": ("query {run} --of age --given job=a..b", '"job" is a category: give levels'),
+    "no value": ("query {run} --of job --given age=", "must have the form name=value"),
+    "twice": ("query {run} --of job --given age=3,age=4", '"age" stands there twice'),
+    "quotes": ("query {run} --of age --given 'job=\"nurse'", "even number of double quotes"),
+    "asked and given": ("query {run} --of age --given age=41", "both asked and given"),
+    "plot": ("query {run} --of age --plot x.jpeg", "`--plot` must be a .png, .svg or .pdf"),
+    "n": ("sample {run} --n 0", "`n` must be a whole number, 1 or more"),
+    "rows": ("evaluate {run} {csv} --rows 9", "`--rows` is for text"),
+    "query of text": ("evaluate shipped pydoc --query a", "`--query` is for tables"),
+    "given only": ("evaluate {run} {csv} --given age", "`--given` needs `--query`"),
+    "query": ("evaluate {run} {csv} --query aeg", 'Did you mean "age"?'),
+    "both": ("evaluate {run} {csv} --query age --given age", "both asked and given"),
+    "not there": ("evaluate {run} {odd} --query age", 'must have the column "age"'),
+    "info": ("info none", '"none" holds no checkpoint'),
+}
+
+
+@pytest.fixture(scope="module")
+def files(folder, run):
+    texts = {
+        "empty": "age,job\n",
+        "semicolons": "age;job\n41;nurse\n",
+        "numbered": "age,row\n41,1\n",
+        "odd": "job\npilot\n",
+        "words": "age\n41\nold\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.csv").write_text(text)
+    paths = {name: folder / f"{name}.csv" for name in texts}
+    return {**paths, "run": run, "csv": folder / "people.csv"}
+
+
+@pytest.mark.parametrize("name", BAD_COMMANDS)
+def test_mistakes_get_one_sentence(name, files, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, sentence = BAD_COMMANDS[name]
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(command.format(**files)))
+    streams = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert sentence in streams.err
+    assert streams.err.startswith("error: ")
+    assert streams.err.count("\n") == 1
+    assert not streams.out
+    assert not list(tmp_path.iterdir())
