@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import TransformerTags
 from torch import Tensor
 
 from anyorder.checkpoint import SavedModel, load_saved, save_model
@@ -195,6 +196,12 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     save_pretrained = save
     from_pretrained = load
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
