@@ -120,13 +120,14 @@ class SplineConditionals(Conditionals):
 
 
 class EnergyConditionals(Conditionals):
-    """Energies with a mixture as the proposal.
+    """Energies with a mixture as the proposal; sizes as ACE has them for tables.
 
     Args:
         schema: The variables.
         width: Size of the features.
         samples: Importance samples of the normaliser, in training only.
         hidden: Width of the energy's own network.
+        blocks: Residual blocks of it.
         components: Bells of the proposal.
     """
 
@@ -136,17 +137,18 @@ class EnergyConditionals(Conditionals):
         *,
         width: int,
         samples: int = 20,
-        hidden: int = 64,
+        hidden: int = 128,
+        blocks: int = 4,
         components: int = 10,
     ) -> None:
         super().__init__()
-        self.schema, self.width = schema, width
+        self.schema, self.width, self.components = schema, width, components
         self.samples = check_count("samples", samples)
-        self.hidden, self.components = check_count("hidden", hidden), components
+        self.hidden, self.blocks = check_count("hidden", hidden), check_count("blocks", blocks)
         self.proposal = MixtureConditionals(schema, width=width, components=components)
         self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
         self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
-        self.inner = nn.Linear(hidden, hidden)
+        self.inner = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(blocks))
         self.out = nn.Linear(hidden, 1)
         nn.init.zeros_(self.out.weight)
         # From a wave as long as the data to one a hundredth of it.
@@ -162,7 +164,8 @@ class EnergyConditionals(Conditionals):
             angle = values.unsqueeze(-1) * self.turns
             seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
             hidden = nn.functional.silu(self.value(seen) + context)
-            hidden = hidden + nn.functional.silu(self.inner(hidden))
+            for layer in self.inner:
+                hidden = hidden + nn.functional.silu(layer(hidden))
             return self.out(hidden).squeeze(-1)
 
         return EnergyDistribution(energy, proposal, self.samples if self.training else None)
