@@ -98,7 +98,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         minutes: float | None = 6.0,
         max_steps: int | None = None,
         batch: int = 64,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 2e-3,
         validation_share: float = 0.1,
         patience: int = 10,
         warm_start: bool = False,
