@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from anyorder.conditionals.continuous import ContinuousDistribution
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.energy import EnergyDistribution
 from anyorder.conditionals.mixture import Component, Mixture
@@ -182,9 +181,3 @@ def continuous_conditionals(schema: Schema, *, width: int, head: Head) -> Condit
     """The conditionals of continuous variables by the name of their head."""
     check_choice("head", head, get_args(Head))
     return HEADS[head](schema, width=width)
-
-
-def density(distribution: object) -> ContinuousDistribution:
-    """For type checkers: what the conditionals of continuous variables give."""
-    assert isinstance(distribution, ContinuousDistribution)
-    return distribution
