@@ -43,14 +43,14 @@ def conditionals(n: int, law: dict[Set, Fraction]) -> dict[Question, Fraction]:
 
 
 def partials(n: int) -> dict[Question, Fraction]:
-    """A set of a size uniform on 1..N, of which a number uniform on 1..size is asked."""
+    """A size uniform on 0..N, of which a number uniform on 0..size is asked, given some are."""
     table: dict[Question, Fraction] = {}
-    for s, mass in cardinality_law(n, uniform_sizes(1, n)).items():
+    for s, mass in cardinality_law(n, uniform_sizes(0, n)).items():
         for query in all_sets(n):
             if query and query <= s:
-                share = Fraction(1, len(s) * comb(len(s), len(query)))
+                share = Fraction(1, (len(s) + 1) * comb(len(s), len(query)))
                 table[s - query, query] = mass * share
-    return table
+    return normalised(table)
 
 
 def mixture(

@@ -10,9 +10,10 @@ from anyorder.atoms import AtomTable
 from anyorder.conditionals.atomic import AtomicDistribution
 from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
-from anyorder.conditionals.heads import HEADS
+from anyorder.conditionals.heads import HEADS, bounded
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.quadrature import mean_rule
 from anyorder.conditionals.spline import Spline
 from anyorder.errors import QueryError
 from anyorder.variables import Schema, Variable
@@ -258,3 +259,51 @@ def test_float32_draws_are_finite_far_out():
     head = Spline(*(torch.zeros(1000, n) for n in (4, 4, 3)), torch.zeros(1000), torch.zeros(1000))
     generator = torch.Generator().manual_seed(0)
     assert all(head.sample(generator=generator).isfinite().all() for _ in range(200))
+
+
+def test_quantiles_of_atoms_are_finite_up_to_one():
+    for seed in range(50):
+        torch.manual_seed(seed)
+        branches = Categorical(torch.randn(1, 4))
+        bell = Mixture(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 1))
+        head = AtomicDistribution(branches, torch.tensor([[-1.0, 0.0, 1.0]]), bell)
+        assert head.icdf(torch.tensor([1 - 1e-9]).double()).isfinite()
+
+
+def test_a_narrow_peak_does_not_hide_the_mode():
+    weights = torch.tensor([[0.9975, 0.0025]]).double().log()
+    head = Mixture(
+        weights, torch.tensor([[0.0, 3.0]]).double(), torch.tensor([[0.0, -6.9]]).double()
+    )
+    assert head.mode() == pytest.approx(3.0, abs=1e-3)
+
+
+def test_means_of_skewed_columns_are_not_cut():
+    shares, weights = mean_rule()
+    assert weights.sum() == pytest.approx(1)
+    scores = torch.special.ndtri(shares)
+    for spread, error in ((1.0, 0.01), (2.0, 0.03)):
+        mean = float((weights * (spread * scores).exp()).sum())
+        assert mean == pytest.approx(math.exp(spread**2 / 2), rel=error)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.03, 0.02])
+def test_narrow_energies_are_normalised(spread):
+    centres = torch.linspace(-1, 1, 41).double()
+    bell = EnergyDistribution(
+        lambda v: 0.5 * ((v - centres) / spread) ** 2 - 0.5 * (v / BASE_SCALE) ** 2,
+        Mixture(*torch.zeros(3, 41, 1).double().unbind(0)),
+    )
+    wanted = -math.log(spread) - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(
+        bell.log_prob(centres), torch.full_like(centres, wanted), rtol=0, atol=1e-6
+    )
+
+
+def test_scales_are_bounded_with_a_gradient_everywhere():
+    wanted = torch.tensor([-100.0, -3.0, 0.0, 3.0, 100.0], requires_grad=True)
+    found = bounded(wanted)
+    found.sum().backward()
+    assert (found > math.log(0.99e-4)).all()
+    assert (found < math.log(1.01e3)).all()
+    torch.testing.assert_close(found[1:4], wanted[1:4], rtol=0, atol=0.05)

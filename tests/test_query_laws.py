@@ -16,6 +16,7 @@ from anyorder import (
     MarginalQueries,
     MaskDistribution,
     MixtureQueries,
+    PartialQueries,
     QueryError,
     QueryList,
     Rectangle,
@@ -187,3 +188,15 @@ def test_bad_questions_are_refused_in_a_sentence(name):
     with pytest.raises(QueryError) as caught:
         build()
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_partial_questions_restricted_are_partial_questions(n):
+    for a in range(1, n + 1):
+        some, sizes = frozenset(range(a)), [0.0] * (a + 1)
+        assert oracle.restrict(oracle.partials(n), some) == oracle.partials(a)
+        for (_, query), mass in oracle.partials(n).items():
+            sizes[len(query & some)] += float(mass)
+        found = PartialQueries(n).log_asked_sizes(a).exp()
+        torch.testing.assert_close(found, torch.tensor(sizes).double(), rtol=1e-6, atol=1e-7)
+    assert PartialQueries(2000).log_asked_sizes(1000).exp().sum() == pytest.approx(1)

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
+from anyorder.conditionals.mixture import Mixture
 from anyorder.errors import QueryError
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob
-from anyorder.soft_evidence import Interval, Levels, SoftEvidence, soft_evidence
+from anyorder.soft_evidence import Interval, Levels, SoftEvidence, _cut, soft_evidence
 from tests import oracle
 from tests.toys import SIZES, toy_joint, toy_model
 
@@ -66,7 +67,7 @@ def test_an_impossible_region_is_refused():
     model = toy_model("path", RemoveGreatest(lexicographic(4)))
     table = model.network.table.table
     table.data = torch.tensor(list(joint.values()), dtype=torch.float64).view(SIZES)
-    with pytest.raises(QueryError, match="probability zero"):
+    with pytest.raises(QueryError, match="no probability"):
         soft_evidence(
             model,
             torch.zeros(1, 4).long(),
@@ -76,7 +77,20 @@ def test_an_impossible_region_is_refused():
         )
 
 
-def test_intervals_include_their_ends():
-    assert Interval(0.0, 0.0) == Interval(0.0, 0.0)
+def test_far_intervals_have_their_small_probability_and_impossible_ones_none():
+    bell = Mixture(torch.zeros(8, 1), torch.zeros(8, 1), torch.zeros(8, 1))
+    generator = torch.Generator().manual_seed(0)
+    for low, high in ((6.0, 7.0), (-7.0, -6.0)):
+        values, log_mass = _cut(bell, Interval(low, high), 8, torch.device("cpu"), generator)
+        assert float(log_mass[0]) == pytest.approx(-20.74, abs=0.02)
+        assert len(values.unique()) == 8
+    assert _cut(bell, Interval(900.0, 1000.0), 8, torch.device("cpu"), generator)[1][0] == -math.inf
+
+
+def test_resampled_draws_follow_the_weights():
     weights = SoftEvidence(torch.zeros(3, 1), torch.ones(1), torch.tensor([0.0, 0.0, -torch.inf]))
     assert weights.effective_sample_size == pytest.approx(2)
+    chosen = weights.resampled(10, generator=torch.Generator().manual_seed(0))
+    assert torch.bincount(chosen, minlength=3).tolist() == [5, 5, 0]
+    equal = SoftEvidence(torch.zeros(5, 1), torch.ones(1), torch.zeros(5))
+    assert equal.resampled(4).tolist() == [0, 1, 2, 3]

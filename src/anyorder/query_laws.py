@@ -52,7 +52,7 @@ class QueryLaw(ABC):
 
     gives_part: bool = False
     """Whether some of what is not asked is given: in a question that asks c variables, g others
-    with a probability proportional to 1 / (g + c)."""
+    with a probability proportional to 1 / (g + c + 1)."""
 
     @property
     def size_law(self) -> CardinalityLaw | None:
@@ -215,9 +215,9 @@ class ConditionalQueries(QueryLaw):
 class PartialQueries(QueryLaw):
     r"""Conditionals p(x_query | x_given) with the rest unknown.
 
-    The set of variables that a question is about has a size that is uniform on 1..N, and of these
-    a number that is uniform on 1..size is asked. It keeps this form when it is restricted to a
-    row's variables, as the uniform laws do: a variables instead of N.
+    The size s of the set that a question is about is uniform on 0..N, and the number of these that
+    are asked is uniform on 0..s, given that it is not 0: so P(s) is proportional to s / (s + 1).
+    Restricted to a row's variables it is the same law with a of them instead of N.
 
     Args:
         num_variables: N.
@@ -234,25 +234,27 @@ class PartialQueries(QueryLaw):
         return self.num_variables - 1, self.num_variables
 
     def log_asked_sizes(self, num_available: int) -> Tensor:
-        """The law of the number asked: given that it is not 0, the sum over s >= c of 1 / (a s)."""
+        """The law of the number asked: P(c > 0) is the sum over s >= c of 1 / (s + 1), scaled."""
         n, a = self.num_variables, num_available
-        asked = torch.arange(1, n + 1, dtype=torch.float64)
-        missed = (_log_choose(n - a, asked) - _log_choose(n, asked)).exp()
-        nothing = (_harmonic_tails(n) * torch.where(asked <= n - a, missed, 0.0)).sum()[None]
-        return torch.cat([nothing, (1 - nothing) * _harmonic_tails(a)]).log()
+        sizes = torch.arange(1, a + 1, dtype=torch.float64)
+        tails = (1 / (sizes + 1)).flip(0).cumsum(0).flip(0) / (a + 1)
+        # Something is asked with this probability before the condition.
+        asked = _partial_sizes(n).sum() / (n + 1)
+        return torch.cat([(1 - tails.sum() / asked).clamp(min=0)[None], tails / asked]).log()
 
     def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
-        first, second = uniform((2, batch), device=device, generator=generator)
-        sizes = 1 + (first * self.num_variables).long()
+        weights = _partial_sizes(self.num_variables).to(device)
+        sizes = 1 + draws(weights, batch, generator=generator)
         about = subsets(sizes, everything, generator=generator)
-        query = subsets(1 + (second * sizes).long(), about, generator=generator)
+        asked = uniform((batch,), device=device, generator=generator) * sizes
+        query = subsets(1 + asked.long(), about, generator=generator)
         return Query(about & ~query, query)
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
         asked = query.sum(dim=1).double()
         size = asked + given.sum(dim=1)
-        logs = -math.log(self.num_variables) - size.log()
+        logs = -(size + 1).log() - _partial_sizes(self.num_variables).sum().log()
         logs = logs - _log_choose(self.num_variables, size) - _log_choose(size, asked)
         return torch.where(asked > 0, logs, -math.inf)
 
@@ -337,10 +339,10 @@ def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
     )
 
 
-def _harmonic_tails(n: int) -> Tensor:
-    """The sums over s = c .. n of 1 / (n s), for c = 1 .. n: they sum to one."""
+def _partial_sizes(n: int) -> Tensor:
+    """The odds s / (s + 1) of the sizes s = 1 .. n."""
     sizes = torch.arange(1, n + 1, dtype=torch.float64)
-    return (1 / sizes).flip(0).cumsum(0).flip(0) / n
+    return sizes / (sizes + 1)
 
 
 def _log_choose(n: Tensor | int, k: Tensor) -> Tensor:

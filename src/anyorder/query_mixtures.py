@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, check_fraction, check_weights
+from anyorder.errors import PROBABILITY_TOLERANCE, ConfigError, check_fraction, check_weights
 from anyorder.masks import MaskDistribution, UniformCardinality
 from anyorder.query_laws import ConditionalQueries, PartialQueries, Query, QueryLaw, as_query_law
 from anyorder.random_sets import draws
@@ -77,7 +77,7 @@ def any_queries(
     """
     share = check_fraction("conditional_share", conditional_share)
     partial = check_fraction("partial_share", partial_share)
-    if share + partial > 1:
+    if share + partial > 1 + PROBABILITY_TOLERANCE:
         raise ConfigError(
             "`conditional_share` and `partial_share` must sum to 1 or less; "
             f"got {share} and {partial}."
@@ -86,7 +86,7 @@ def any_queries(
     laws: list[QueryLaw | MaskDistribution] = [marginal, conditional]
     if partial:
         laws.append(PartialQueries(num_variables))
-    return MixtureQueries(laws, [1 - share - partial, share, partial][: len(laws)])
+    return MixtureQueries(laws, [max(0.0, 1 - share - partial), share, partial][: len(laws)])
 
 
 def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ...], Tensor]:

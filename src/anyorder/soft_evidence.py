@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anyorder.conditionals.continuous import DRAWN_EDGE
 from anyorder.conditionals.contracts import Distribution
 from anyorder.errors import QueryError, check_count
 from anyorder.model import AnyOrderModel
@@ -45,11 +46,13 @@ class SoftEvidence:
         x: The given values and the drawn ones. Shape ``(n, columns)``.
         known: Which variables of `x` are evidence now. Shape ``(vars,)``.
         log_weights: Shape ``(n,)``.
+        is_drawn: False where there are no regions, and so no draws.
     """
 
     x: Tensor
     known: Tensor
     log_weights: Tensor
+    is_drawn: bool = True
 
     @property
     def weights(self) -> Tensor:
@@ -59,14 +62,26 @@ class SoftEvidence:
     @property
     def effective_sample_size(self) -> float:
         """As many equally weighted draws would be as good; infinite where nothing was drawn."""
-        if len(self.log_weights) == 1:
+        if not self.is_drawn:
             return math.inf
         return 1 / float(self.weights.square().sum())
 
     @property
     def log_probability(self) -> float:
-        """The log probability of the regions, given the values."""
+        """The log of an unbiased estimate of the probability of the regions, given the values."""
         return float(self.log_weights.logsumexp(dim=0)) - math.log(len(self.log_weights))
+
+    def resampled(self, number: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Which draws stand for so many equally weighted ones: each as often as its weight says.
+
+        With equal weights, the first ones, each once. Shape ``(number,)``.
+        """
+        if number <= len(self.x) and float(self.log_weights.max() - self.log_weights.min()) < 1e-6:
+            return torch.arange(number)
+        first = uniform((1,), device=self.x.device, generator=generator)
+        points = (torch.arange(number, device=self.x.device) + first) / number
+        chosen = torch.searchsorted(self.weights.cumsum(dim=0), points).clamp(max=len(self.x) - 1)
+        return chosen[uniform((number,), device=chosen.device, generator=generator).argsort()]
 
 
 @answering
@@ -106,9 +121,10 @@ def soft_evidence(
             log_weights += log_mass
     if not log_weights.isfinite().any():
         raise QueryError(
-            "The evidence has probability zero under the model: widen an interval or a set."
+            "The evidence has no probability under the model: widen an interval or a set."
         )
-    return SoftEvidence(filled.clone(), (query | evidence)[0], log_weights.clone())
+    known = (query | evidence)[0]
+    return SoftEvidence(filled.clone(), known, log_weights.clone(), is_drawn=bool(regions))
 
 
 def _cut(
@@ -131,9 +147,10 @@ def _cut(
     low, high = (
         torch.tensor(end, dtype=torch.float32, device=device) for end in (region.low, region.high)
     )
-    # Just below the lower end, so that an atom on it is inside.
-    ends = torch.nextafter(low, torch.tensor(-torch.inf, device=device)), high
-    first, last = (conditional.cdf(end.expand(n)).double() for end in ends)
-    tiny = torch.finfo(torch.float64).tiny
-    values = conditional.icdf((first + u * (last - first)).clamp(min=1e-9, max=1 - 1e-9))
-    return values.clamp(low, high), (last - first).clamp(min=tiny).log()
+    # Just below the lower end, so that an atom on it is inside; in doubles, because what is far out
+    # has little probability.
+    below = torch.nextafter(low, torch.tensor(-torch.inf, device=device))
+    first, last = (conditional.cdf(end.double().expand(n)).double() for end in (below, high))
+    inside = (first + u * (last - first)).clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)
+    values = conditional.icdf(inside).to(torch.float32).clamp(low, high)
+    return values, (last - first).clamp(min=0).log()

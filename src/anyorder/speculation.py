@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from anyorder.conditionals.contracts import Distribution
+from anyorder.conditionals.heads import EnergyConditionals
 from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
@@ -48,7 +49,7 @@ def speculative_sample(
     """Draws x_query from p(x_query | x_given) in at most as many passes as variables.
 
     Args:
-        model: A model with a two-stream path network.
+        model: A model with a path network.
         x: Values; only those that are given are read. Shape ``(batch, vars)``.
         query: What is drawn; all that is not given by default.
         given: What is known; nothing by default.
@@ -56,6 +57,8 @@ def speculative_sample(
     """
     if isinstance(model.network, MaskedNetwork):
         raise ConfigError("Speculation needs a path network; this model's network is masked.")
+    if any(isinstance(part, EnergyConditionals) for part in model.conditionals.modules()):
+        raise ConfigError("Speculation needs draws of an exact density; energies are tabulated.")
     x, query, given = checked_question(model, x, query, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled, passes = x.clone(), 0

@@ -150,7 +150,7 @@ def _mean_mass(law: WeightedLaw, asked: Tensor, num_available: int) -> Tensor:
 def _given_odds(asked: Tensor, num_available: Tensor, most: int) -> Tensor:
     """The odds of 0..most given variables where a part is given: ``(batch, most + 1)``."""
     given = torch.arange(most + 1, device=asked.device)
-    odds = 1 / (given + asked[:, None]).double().clamp(min=1)
+    odds = 1 / (given + asked[:, None] + 1).double()
     return odds.masked_fill(given > (num_available - asked)[:, None], 0)
 
 

@@ -53,7 +53,9 @@ class AtomicDistribution:
         """The least value whose CDF reaches a probability: often exactly an atom."""
         if probability.ndim >= self.atoms.ndim:
             return torch.stack([self.icdf(one) for one in probability])
-        probabilities = self.branches.log_probs.exp().to(probability.dtype)
+        # Doubles: masses of float32 need not reach a probability close to one.
+        probability = probability.double()
+        probabilities = self.branches.logits.double().softmax(dim=-1)
         elsewhere = probabilities[..., -1]
         # One more atom, at infinity and without mass, so that there is always a next one.
         atoms = nn.functional.pad(self.atoms, (0, 1), value=torch.inf)
@@ -67,7 +69,7 @@ class AtomicDistribution:
         atom, mass, step, reach = (
             table.gather(-1, following)[..., 0] for table in (atoms, masses, steps, reached)
         )
-        is_atom = probability > reach - mass
+        is_atom = (probability > reach - mass) & atom.isfinite()
         share = (probability - (step - mass)) / elsewhere.clamp(min=torch.finfo(step.dtype).tiny)
         least = torch.finfo(step.dtype).eps
         smooth = self.elsewhere.icdf(share.clamp(least, 1 - least))

@@ -86,8 +86,7 @@ class MixtureConditionals(Conditionals):
         """The densities of edges; see `Conditionals.forward`."""
         numbers = self.projection(features, variables).unflatten(-1, (3, -1))
         logits, means, log_scales = numbers.unbind(dim=-2)
-        bounded = log_scales.clamp(LEAST_LOG_SCALE, GREATEST_LOG_SCALE)
-        return Mixture(logits, means, bounded, self.component)
+        return Mixture(logits, means, bounded(log_scales), self.component)
 
 
 class SplineConditionals(Conditionals):
@@ -114,7 +113,7 @@ class SplineConditionals(Conditionals):
             numbers[..., bins : 2 * bins],
             numbers[..., 2 * bins : 3 * bins - 1],
             location,
-            log_scale.clamp(LEAST_LOG_SCALE, GREATEST_LOG_SCALE),
+            bounded(log_scale),
         )
 
 
@@ -150,8 +149,8 @@ class EnergyConditionals(Conditionals):
         self.inner = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(blocks))
         self.out = nn.Linear(hidden, 1)
         nn.init.zeros_(self.out.weight)
-        # From a wave as long as the data to one a hundredth of it.
-        turns = torch.logspace(math.log10(0.5), 2, FREQUENCIES)
+        # From a wave as long as the data to one that the grid of the normaliser resolves well.
+        turns = torch.logspace(math.log10(0.5), math.log10(30), FREQUENCIES)
         self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> EnergyDistribution:
@@ -168,6 +167,12 @@ class EnergyConditionals(Conditionals):
             return self.out(hidden).squeeze(-1)
 
         return EnergyDistribution(energy, proposal, self.samples if self.training else None)
+
+
+def bounded(log_scales: Tensor) -> Tensor:
+    """Log scales between the least and the greatest, with a gradient everywhere."""
+    above = LEAST_LOG_SCALE + nn.functional.softplus(log_scales - LEAST_LOG_SCALE)
+    return GREATEST_LOG_SCALE - nn.functional.softplus(GREATEST_LOG_SCALE - above)
 
 
 HEADS: dict[str, type[Conditionals]] = {

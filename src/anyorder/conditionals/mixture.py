@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.special import log_ndtr, ndtr, ndtri
 
 from anyorder.conditionals.continuous import DRAWN_EDGE, ContinuousDistribution
-from anyorder.conditionals.quadrature import invert
+from anyorder.conditionals.quadrature import highest, invert
 from anyorder.errors import QueryError
 from anyorder.random_sets import uniform
 
@@ -72,6 +72,11 @@ class Mixture(ContinuousDistribution):
         """The expectation."""
         return (self.logits.softmax(-1) * self.means).sum(-1)
 
+    def mode(self) -> Tensor:
+        """Where the density is highest: near the mean of a component, or between some."""
+        candidates = torch.cat([self._quantiles(), self.means.movedim(-1, 0)])
+        return highest(self.log_prob, candidates.sort(dim=0).values)
+
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """A draw: a component, then its quantile."""
         shape, device = self.like.shape, self.like.device
@@ -86,7 +91,7 @@ class Mixture(ContinuousDistribution):
         return mean + log_scale.exp() * z.to(mean.dtype)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
-        """Each bell sharper or flatter, and its weight with it: exact for one component."""
+        """Each bell sharper or flatter, and its weight with it: exact for one Gaussian."""
         if top_k is not None:
             raise QueryError("`top_k` is for categorical variables; leave it out.")
         wider = self.log_scales + 0.5 * math.log(temperature)

@@ -6,7 +6,6 @@ All functions are vectorised over the edges and work in the dtype that they are 
 import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +13,10 @@ BISECTIONS = 64
 """Halvings of a bracket: below the rounding of a double, whatever the bracket."""
 
 NODES = 512
-"""Quantiles that stand for a distribution in means, entropies and the search for its mode."""
+"""Quantiles that stand for a distribution in its entropy and the search for its mode."""
+
+MEAN_CELLS, MEAN_DEPTH = 128, 24
+"""Cells of a mean, and how often the outermost of them are halved."""
 
 REFINEMENTS = 24
 """Golden sections of the bracket around the best candidate."""
@@ -45,13 +47,17 @@ def quantile_nodes(like: Tensor) -> Tensor:
     return (torch.arange(NODES, dtype=like.dtype, device=like.device) + 0.5) / NODES
 
 
-def gauss_legendre(panels: int, order: int, *, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of a composite rule, float64. Shapes ``(panels * order,)``."""
-    places, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(order))
-    edges = torch.linspace(low, high, panels + 1, dtype=torch.float64)
-    half = (edges[1:] - edges[:-1])[:, None] / 2
-    centre = (edges[1:] + edges[:-1])[:, None] / 2
-    return (centre + half * places).flatten(), (half * weights).flatten()
+def mean_rule() -> tuple[Tensor, Tensor]:
+    """Probabilities whose quantiles have the mean of a distribution, and their weights, float64.
+
+    Cells of equal probability, and at both ends ever smaller ones, each half of the one before:
+    the mean of a skewed column is in its tail.
+    """
+    tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(MEAN_CELLS)), -1, dtype=torch.float64)
+    bulk = torch.arange(1, MEAN_CELLS, dtype=torch.float64) / MEAN_CELLS
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    edges = torch.cat([ends[:1], tail, bulk, 1 - tail.flip(0), ends[1:]])
+    return (edges[1:] + edges[:-1]) / 2, edges.diff()
 
 
 def highest(log_density: Callable[[Tensor], Tensor], candidates: Tensor) -> Tensor:
@@ -60,7 +66,8 @@ def highest(log_density: Callable[[Tensor], Tensor], candidates: Tensor) -> Tens
     The bracket around the best candidate is narrowed by golden sections: a mode between two
     candidates is found, one that is narrower than their distance may be missed.
     """
-    best = log_density(candidates).argmax(dim=0, keepdim=True)
+    heights = log_density(candidates)
+    best = heights.argmax(dim=0, keepdim=True)
     last = len(candidates) - 1
     low = candidates.gather(0, (best - 1).clamp(min=0))[0]
     high = candidates.gather(0, (best + 1).clamp(max=last))[0]
@@ -68,4 +75,5 @@ def highest(log_density: Callable[[Tensor], Tensor], candidates: Tensor) -> Tens
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         is_left = log_density(left) > log_density(right)
         low, high = torch.where(is_left, low, left), torch.where(is_left, right, high)
-    return low + (high - low) / 2
+    refined, found = low + (high - low) / 2, candidates.gather(0, best)[0]
+    return torch.where(log_density(refined) > heights.gather(0, best)[0], refined, found)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from anyorder.conditionals.quadrature import NODES, invert
+from anyorder.conditionals.quadrature import NODES, invert, mean_rule
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.errors import ConfigError, QueryError, check_fraction
@@ -87,17 +87,27 @@ class Conditional:
     def mean(self) -> Any:
         """The expectation; of dates, a date."""
         column = self._number("mean")
-        shares = (np.arange(NODES) + 0.5) / NODES
+        shares, weights = (part.numpy() for part in mean_rule())
         numbers = column.numbers(self._quantile_codes(shares))
-        return column.unrounded(np.array([numbers.mean()])).iloc[0]
+        return column.unrounded(np.array([(weights * numbers).sum()])).iloc[0]
 
     def mode(self) -> Any:
-        """The most probable value."""
+        """The most probable level or repeated value, or where the density is highest.
+
+        A number's is a repeated value where these weigh more than the rest together; its density is
+        that of normal scores, so that the unit does not matter.
+        """
         if isinstance(self.column, CategoryColumn):
             return self.probabilities().idxmax()
-        shares = (np.arange(NODES) + 0.5) / NODES
-        values = self.column.decode(self._quantile_codes(shares))
-        return values.iloc[int(np.argmax(self.pdf(values)))]
+        column = self._number("mode")
+        atoms = np.array(column.atom_codes)
+        masses = self._mixed("log_prob", atoms, exponential=True) if len(atoms) else np.zeros(1)
+        if masses.sum() > 0.5:
+            return column.decode(atoms[[masses.argmax()]]).iloc[0]
+        codes = self._quantile_codes((np.arange(NODES) + 0.5) / NODES)
+        smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
+        heights = self._mixed("log_prob", smooth, exponential=True)
+        return column.decode(smooth[[heights.argmax()]]).iloc[0]
 
     def probabilities(self) -> pd.Series:
         """The probability of each level of a category."""

@@ -13,6 +13,9 @@ ROWS_AT_ONCE = 256
 FARTHEST = 4.0
 """Normal scores further apart than this count as this far, so that no one column decides."""
 
+GROUPS = 20
+"""Of records, whose spread gives the standard error."""
+
 Encoded = tuple[Tensor, Tensor]
 """Values ``(rows, columns)`` and gaps ``(rows, vars)``."""
 
@@ -22,11 +25,13 @@ class PrivacyCheck:
     """How near samples come to records.
 
     Attributes:
-        closer_to_train: Share of samples whose nearest record was trained on, not held out; ties
-            count half. About 0.5 for a model that has learnt the distribution, not the rows.
-        se: The standard error of that share.
+        closer_to_train: Share of samples whose nearest record was trained on, not held out, among
+            equally many of both; ties count half. About 0.5 for a model that has learnt the
+            distribution, not the rows. It says little where few of the trained rows are compared.
+        se: The standard error of that share, from groups of records.
         copies: Share of samples that equal a trained row in all columns.
-        held_out_copies: Share of samples that equal a held-out row: what chance alone gives.
+        held_out_copies: Share of samples that equal a held-out row: what chance alone gives, if
+            there are as many held-out rows as trained ones.
     """
 
     closer_to_train: float
@@ -49,16 +54,35 @@ def nearest_records(
     for categories that differ; a gap is like another level of a category.
     """
     count = min(len(train[0]), len(held_out[0]))
-    chosen = torch.randperm(len(train[0]), generator=generator)[:count]
-    to_train = _nearest(schema, samples, (train[0][chosen], train[1][chosen]))
-    to_others = _nearest(schema, samples, (held_out[0][:count], held_out[1][:count]))
-    closer = (to_train < to_others).double() + 0.5 * (to_train == to_others).double()
+    ours, others = (_some(part, count, generator) for part in (train, held_out))
+    groups = [_closer(schema, samples, _group(ours, k), _group(others, k)) for k in range(GROUPS)]
+    shares = torch.stack(groups)[: min(GROUPS, count)]
+    whole = _closer(schema, samples, ours, others)
     return PrivacyCheck(
-        closer_to_train=float(closer.mean()),
-        se=float(closer.std() / len(closer) ** 0.5) if len(closer) > 1 else float("nan"),
-        copies=float((to_train == 0).double().mean()),
-        held_out_copies=float((to_others == 0).double().mean()),
+        closer_to_train=float(whole),
+        se=float(shares.std() / len(shares) ** 0.5) if len(shares) > 1 else float("nan"),
+        copies=float((_nearest(schema, samples, train) == 0).double().mean()),
+        held_out_copies=float((_nearest(schema, samples, held_out) == 0).double().mean()),
     )
+
+
+def _some(records: Encoded, count: int, generator: torch.Generator | None) -> Encoded:
+    chosen = torch.randperm(len(records[0]), generator=generator)[:count]
+    return records[0][chosen], records[1][chosen]
+
+
+def _group(records: Encoded, number: int) -> Encoded:
+    """Every so many-th record: samples share their nearest records, so groups of these vary."""
+    return records[0][number::GROUPS], records[1][number::GROUPS]
+
+
+def _closer(schema: Schema, samples: Encoded, train: Encoded, held_out: Encoded) -> Tensor:
+    """The share of samples that are nearer to the first records than to the second."""
+    if not len(train[0]):
+        return torch.tensor(torch.nan, dtype=torch.float64)
+    to_train, to_others = (_nearest(schema, samples, part) for part in (train, held_out))
+    nearer = (to_train < to_others).double() + 0.5 * (to_train == to_others).double()
+    return nearer.mean()
 
 
 def _nearest(schema: Schema, samples: Encoded, records: Encoded) -> Tensor:

@@ -37,7 +37,6 @@ from anyorder.estimators.table_questions import (
 )
 from anyorder.model import AnyOrderModel
 from anyorder.queries import information_gain
-from anyorder.random_sets import draws as resampled
 from anyorder.soft_evidence import SoftEvidence, soft_evidence
 
 How = Literal["sample", "mean", "mode"]
@@ -100,13 +99,12 @@ class TableAnswers:
         check_count("n_samples", n_samples)
         generator = _generator(random_state)
         known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
-        x = known.x
-        if len(x) > 1:
-            x = x[resampled(known.weights, n_samples, generator=generator)]
+        x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
         drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
         frame = self.table_.decode(drawn)
-        if len(known.x) > 1:
-            frame.attrs["effective_sample_size"] = known.effective_sample_size
+        if known.is_drawn:
+            size = min(known.effective_sample_size, n_samples)
+            frame.attrs["effective_sample_size"] = size
         return frame
 
     def conditional(

@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from anyorder.conditionals.quadrature import mean_rule
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.model import AnyOrderModel
@@ -17,9 +18,6 @@ CELLS_AT_ONCE = 262_144
 
 DRAWS_AT_ONCE = 4096
 """Rows that are drawn together."""
-
-MEAN_NODES = 64
-"""Quantiles whose mean stands for an expectation."""
 
 
 def parts(rows: int, columns: int) -> Iterator[slice]:
@@ -116,9 +114,11 @@ def best_guess(
         if number is None:
             found.append(conditional.mode()[:, 0].double().cpu().numpy())
             continue
-        shares = ((torch.arange(MEAN_NODES) + 0.5) / MEAN_NODES).tolist()
-        codes = [conditional.icdf(torch.full(targets.shape, share))[:, 0] for share in shares]
-        numbers = [number.numbers(code.double().cpu().numpy()) for code in codes]
-        found.append(np.mean(numbers, axis=0))
+        total = np.zeros(len(targets))
+        for share, weight in zip(*(part.tolist() for part in mean_rule()), strict=True):
+            wanted = torch.full(targets.shape, share, dtype=torch.float64, device=x.device)
+            codes = conditional.icdf(wanted)[:, 0]
+            total += weight * number.numbers(codes.double().cpu().numpy())
+        found.append(total)
     values = np.concatenate(found)
     return column.decode(values) if number is None else number.unrounded(values)

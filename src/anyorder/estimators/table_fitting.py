@@ -39,7 +39,7 @@ VALID_ROWS = 2000
 FEWEST_HELD_OUT = 8
 """With fewer held-out rows their likelihood says nothing: then none are held out."""
 
-MAR_ROUNDS = 4
+MAR_ROUNDS = 8
 """How often gaps are completed anew under missing="mar"."""
 
 COMPLETED_AT_ONCE = 512
@@ -153,24 +153,29 @@ def train(
         rows = data.rows(settings.seed)
         objective = objective_of(model, law)
         return fit(model, rows, objective, settings=settings, folder=folder, **options)
-    n = model.num_variables
-    stages = _stages(settings)
+    n, stages = model.num_variables, _stages(settings)
+    some = data.at((~data.missing).any(dim=1).nonzero().squeeze(1))  # of nothing nothing is learnt
     gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
-    whole = objective_of(model, MixtureQueries([FixedCardinality(n, n), gaps]))
+    whole = objective_of(model, MixtureQueries([FixedCardinality(n, n), gaps]), every_edge=True)
     free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
     places = [None if folder is None else folder / f"stage-{i}" for i in range(len(stages))]
     rows = data.rows(settings.seed)
     found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
     for stage, place in zip(stages[1:], places[1:], strict=True):
-        completed = complete(model, data, seed=stage.seed)
-        rows = TableData(completed, torch.zeros_like(data.missing), data.weights).rows(stage.seed)
+        completed = complete(model, some, seed=stage.seed)
+        rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(stage.seed)
         found = fit(model, rows, free, settings=stage, folder=place, **options)
     return found
 
 
-def objective_of(model: AnyOrderModel, law: Any) -> Objective:
-    """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones."""
-    return PathLoss(law) if model.is_one_pass else MacLoss(law)
+def objective_of(model: AnyOrderModel, law: Any, *, every_edge: bool = False) -> Objective:
+    """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones.
+
+    With `every_edge` masked networks count every edge once, too: a likelihood.
+    """
+    if model.is_one_pass:
+        return PathLoss(law)
+    return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
 
 
 def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderModel], float]:
@@ -181,14 +186,17 @@ def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderMode
     have = ~held_out.missing
     coins = torch.rand(have.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     given = have & coins
+    equal = torch.ones(len(have), dtype=torch.float64)
+    weights = equal if held_out.weights is None else held_out.weights
 
     def surprise(model: AnyOrderModel) -> float:
-        joint = log_prob(model, held_out.x, query=have).sum()
-        if missing == "mar":
-            return -float(joint) / (math.log(2) * int(have.sum()))
-        half = log_prob(model, held_out.x, query=have & ~given, given=given).sum()
-        cells = int(have.sum() + (have & ~given).sum())
-        return -float(joint + half) / (math.log(2) * max(cells, 1))
+        logs = log_prob(model, held_out.x, query=have).cpu()
+        cells = have.sum(dim=1)
+        if missing == "mcar":
+            half = log_prob(model, held_out.x, query=have & ~given, given=given).cpu()
+            logs, cells = logs + half, cells + (have & ~given).sum(dim=1)
+        total = (weights * cells).sum().clamp(min=1e-9)
+        return -float((weights * logs).sum() / total) / math.log(2)
 
     return surprise
 
