@@ -1,11 +1,17 @@
-"""The README's tables are those of the records, and its Python runs."""
+"""The tables of the documents are those of the records, and their Python runs."""
 
 import doctest
 import re
 
 import pytest
 
-from experiments.tables import BLOCK, DOCUMENTS, filled
+from experiments.tables import BLOCK, DOCUMENTS, ROOT, filled
+
+WITH_PYTHON = [
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "```python\n" in path.read_text()
+]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -15,7 +21,7 @@ def test_tables_are_made_from_the_records(path):
     assert filled(text) == text, "run `make tables`"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
 def test_python_blocks_run_and_print_what_they_say(path):
     blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     assert blocks
