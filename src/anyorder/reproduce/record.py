@@ -109,7 +109,7 @@ def command(name: str, options: dict[str, object], *, models: list[str] | None =
 
 def print_json(document: dict[str, Any]) -> None:
     """Prints one JSON object as one line, the last of standard output."""
-    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def _git(*arguments: str) -> str | None:
