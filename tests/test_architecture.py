@@ -53,6 +53,7 @@ LAYERS = [
     ["data.categories"],
     ["data.inference"],
     ["data.frames", "data.table"],
+    ["estimators.text_answers"],
     ["estimators.text", "estimators.conditional", "estimators.table_fitting", "estimators.privacy"],
     ["estimators.table_questions", "estimators.table_batches"],
     ["estimators.table_answers"],
