@@ -1,6 +1,7 @@
 """The verbs for text, and the text experiments at their smallest."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -45,14 +46,45 @@ def test_evaluate_prints_bits(run, capsys, tmp_path):
     assert "own.txt" in capsys.readouterr().out
 
 
-def test_the_same_fit_goes_on(run, capsys):
+def test_a_fit_that_is_done_says_so(run, capsys):
     main([*FIT, "--steps", "3", "--out", str(run)])
-    assert "Fitted" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert 'Already trained (step 3): "pydoc topics".' in said
+    assert "rows/s" not in said
+
+
+def test_a_fit_ends_with_a_command_that_works(tmp_path, capsys):
+    (tmp_path / "book.txt").write_text('Don\'t panic, $HOME is "there"!\n' * 60)
+    fit = ["fit", str(tmp_path / "book.txt"), *FIT[2:], "--steps", "1"]
+    main([*fit, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr().err
+    assert 'Fitted "book.txt"' in said
+    command = shlex.split(said.splitlines()[-1])
+    assert command[:2] == ["anyorder", "infill"]
+    words = command[-1].split()
+    known = {word[: len(word) // 2] for word in ["Don't", "panic,", "$HOME", "is", '"there"!']}
+    assert all(word.split("_")[0] in known for word in words if "_" in word)
+    main(command[1:])
+    assert len(capsys.readouterr().out.rstrip("\n")) == len(command[-1])
+
+
+def test_json_keeps_letters_as_they_are(tmp_path, capsys):
+    (tmp_path / "book.txt").write_text("énéènàé çùê " * 60, encoding="utf-8")
+    main(["fit", str(tmp_path / "book.txt"), *FIT[2:], "--steps", "1", "--out", str(tmp_path)])
+    main(["infill", str(tmp_path), "éné_n", "--json"])
+    assert '"text": "éné_n"' in capsys.readouterr().out
 
 
 BAD_COMMANDS = {
     "no file": (["fit", "nofile.txt", "--out", "x"], 'There is no file "nofile.txt"'),
     "no run": (["infill", "norun", "a_"], '"norun" holds no checkpoint'),
+    "greedy and hot": (
+        ["infill", "shipped", "a_", "--greedy", "--temperature", "0.5"],
+        "`--greedy` draws nothing, so `--temperature` has no use",
+    ),
+    "greedy and many": (["infill", "shipped", "a_", "--greedy", "--n", "3"], "so `--n` has no use"),
+    "cold": (["infill", "shipped", "a_", "--temperature", "0"], "got 0. `--greedy` takes"),
+    "capitals": (["infill", "shipped", "A_"], "write it in lower case"),
     "no out": (["fit", "pydoc"], "--out"),
     "scale": (["reproduce", "table1", "--scale", "huge"], "huge"),
     "model": (["reproduce", "table1", "--models", "mack"], 'Did you mean "mac"?'),
