@@ -61,6 +61,7 @@ LAYERS = [
     ["estimators.loading"],
     ["reproduce.record"],
     ["reproduce.jobs", "reproduce.text_models"],
+    ["reproduce.showing"],
     ["reproduce.table1", "reproduce.figure3", "reproduce.samples", "reproduce.table7"],
     ["commands.options", "commands.notation", "commands.showing", "commands.runs"],
     ["commands.text", "commands.scoring", "commands.asking", "commands.about"],

@@ -103,7 +103,7 @@ def command(name: str, options: dict[str, object], *, models: list[str] | None =
     """A `reproduce` command as it would be typed: options that are None were left out."""
     given = {key: value for key, value in options.items() if value is not None}
     words = [f"--{key.replace('_', '-')} {value}" for key, value in given.items()]
-    words += [f"--models {model}" for model in models or ()]
+    words += ["--models", *models] if models else []
     return " ".join(["anyorder reproduce", name, *words])
 
 
