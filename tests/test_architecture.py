@@ -66,7 +66,7 @@ LAYERS = [
     ["commands.options", "commands.notation", "commands.showing", "commands.runs"],
     ["commands.text", "commands.scoring", "commands.asking", "commands.about"],
     ["commands.table"],
-    ["commands.domains"],
+    ["commands.domains", "commands.demo"],
     ["commands.verbs", "commands.reproducing"],
     ["cli"],
     ["__main__"],

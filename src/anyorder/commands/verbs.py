@@ -264,3 +264,21 @@ def info(run: AnyRun, *, json: Json = False) -> None:
     from anyorder.commands.about import describe_run
 
     describe_run(run, json=json)
+
+
+def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
+    """Show what the package does, in about a minute and without any file of yours.
+
+    Fills a text with the model that ships; prints the paper's Table 7; fits a small table, fills
+    its gaps, and asks it a question.
+
+    Example: anyorder demo
+
+    Parameters
+    ----------
+    out
+        Where the model of the table goes, and a picture if matplotlib is installed.
+    """
+    from anyorder.commands.demo import run_demo
+
+    run_demo(out=out, seed=seed)
