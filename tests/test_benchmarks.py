@@ -1,12 +1,16 @@
 """The benchmarks measure what they say, at a size that takes no time."""
 
 import json
+from functools import partial
 
+import numpy as np
+import pytest
 import torch
 
-from anyorder import RemoveGreatest, UniformCardinality, lexicographic
+from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
-from benchmarks import queries
+from anyorder.estimators.table import TableModel
+from benchmarks import queries, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 
 
@@ -47,3 +51,42 @@ def test_growth_is_written_and_drawn(monkeypatch, tmp_path):
     assert lines[0] == "network,N,seconds,peak_bytes"
     assert len(lines) == 5
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+QUICK = partial(TableModel, max_steps=2, layers=1, width=8, heads=2)
+
+
+def test_default_tables_are_scored_beside_others(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(tables_default, "TableModel", QUICK)
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "debd" / "nltcs"
+    folder.mkdir(parents=True)
+    for part in ("train", "test"):
+        np.savetxt(folder / f"nltcs.{part}.data", rng.integers(0, 2, (60, 3)), "%d", ",")
+    (tmp_path / "tables").mkdir()
+    row = "{0}, Private, {0}, HS-grad, {0}, Wed, {2}, Own, White, Male, {0}, {0}, {0}, Cuba, {1}\n"
+    for part, end in (("train", ""), ("test", ".")):
+        lines = [row.format(i, ("<=50K", ">50K")[i % 2] + end, "?x"[i % 2]) for i in range(60)]
+        (tmp_path / "tables" / f"adult-{part}.csv").write_text("".join(lines))
+    record = tmp_path / "record.json"
+    tables_default.measure(data=tmp_path, sets=["nltcs", "adult"], json=True, record=record)
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    found = {(r["dataset"], r["model"], r["metric"]) for r in rows}
+    assert ("nltcs", "TableModel", "joint_nats") in found
+    assert ("nltcs", "TabularARGN", "joint_nats") in found
+    assert ("adult", "HistGradientBoosting", "income_log_loss") in found
+    with pytest.raises(ConfigError, match="diamonds"):
+        tables_default.measure(data=tmp_path, sets=["diamonds"])
+
+
+def test_table_speeds_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(tables_speed, "TableModel", QUICK)
+    monkeypatch.setattr(tables_speed, "CHUNK", 64)
+    few = {name: partial(getattr(tables_speed, name), 40) for name in ("binary", "mixed")}
+    for name, make in few.items():
+        monkeypatch.setattr(tables_speed, name, lambda _, make=make: make())
+    tables_speed.measure(rounds=1, parquet_rows=150, json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["cells_per_second_binary"] > 0
+    assert found["conditional_vs_energy"] > 0
+    assert found["parquet_peak_megabytes"] > 10

@@ -12,7 +12,8 @@ def tiny(monkeypatch):
         monkeypatch.setattr(demo, name, value)
 
 
-def test_the_demo_shows_a_text_the_paper_and_a_table(tiny, tmp_path, capsys):
+@pytest.mark.usefixtures("tiny")
+def test_the_demo_shows_a_text_the_paper_and_a_table(tmp_path, capsys):
     main(["demo", "--out", str(tmp_path)])
     shown, said = capsys.readouterr()
     assert shown.count("statement raises an exception if the object is not found") == 3
@@ -24,7 +25,8 @@ def test_the_demo_shows_a_text_the_paper_and_a_table(tiny, tmp_path, capsys):
     assert (tmp_path / "wine" / "query.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_there_is_no_picture(tiny, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("tiny")
+def test_without_matplotlib_there_is_no_picture(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
     main(["demo", "--out", str(tmp_path)])
     assert 'No picture: pip install "anyorder[plot]"' in capsys.readouterr().err

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
-from anyorder.conditionals.continuous import ContinuousDistribution
-from anyorder.conditionals.contracts import Conditionals
-from anyorder.conditionals.heads import Head, continuous_conditionals, density
+from anyorder.conditionals.contracts import Conditionals, Distribution
+from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.variables import Schema, Variable
 
 
@@ -30,7 +29,7 @@ class AtomicDistribution:
 
     branches: Categorical
     atoms: Tensor
-    elsewhere: ContinuousDistribution
+    elsewhere: Distribution
 
     def log_prob(self, values: Tensor) -> Tensor:
         """The log probability of atoms, the log density elsewhere."""
@@ -131,6 +130,4 @@ class AtomicConditionals(Conditionals):
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
         logits = self.branches(features, variables).logits.masked_fill(absent, -torch.inf)
-        return AtomicDistribution(
-            Categorical(logits), atoms, density(self.elsewhere(features, variables))
-        )
+        return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from anyorder.conditionals.continuous import ContinuousDistribution
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.energy import EnergyDistribution
 from anyorder.conditionals.mixture import Component, Mixture
@@ -120,13 +119,14 @@ class SplineConditionals(Conditionals):
 
 
 class EnergyConditionals(Conditionals):
-    """Energies with a mixture as the proposal.
+    """Energies with a mixture as the proposal; sizes as ACE has them for tables.
 
     Args:
         schema: The variables.
         width: Size of the features.
         samples: Importance samples of the normaliser, in training only.
         hidden: Width of the energy's own network.
+        blocks: Residual blocks of it.
         components: Bells of the proposal.
     """
 
@@ -136,17 +136,18 @@ class EnergyConditionals(Conditionals):
         *,
         width: int,
         samples: int = 20,
-        hidden: int = 64,
+        hidden: int = 128,
+        blocks: int = 4,
         components: int = 10,
     ) -> None:
         super().__init__()
-        self.schema, self.width = schema, width
+        self.schema, self.width, self.components = schema, width, components
         self.samples = check_count("samples", samples)
-        self.hidden, self.components = check_count("hidden", hidden), components
+        self.hidden, self.blocks = check_count("hidden", hidden), check_count("blocks", blocks)
         self.proposal = MixtureConditionals(schema, width=width, components=components)
         self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
         self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
-        self.inner = nn.Linear(hidden, hidden)
+        self.inner = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(blocks))
         self.out = nn.Linear(hidden, 1)
         nn.init.zeros_(self.out.weight)
         # From a wave as long as the data to one a hundredth of it.
@@ -162,7 +163,8 @@ class EnergyConditionals(Conditionals):
             angle = values.unsqueeze(-1) * self.turns
             seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
             hidden = nn.functional.silu(self.value(seen) + context)
-            hidden = hidden + nn.functional.silu(self.inner(hidden))
+            for layer in self.inner:
+                hidden = hidden + nn.functional.silu(layer(hidden))
             return self.out(hidden).squeeze(-1)
 
         return EnergyDistribution(energy, proposal, self.samples if self.training else None)
@@ -179,9 +181,3 @@ def continuous_conditionals(schema: Schema, *, width: int, head: Head) -> Condit
     """The conditionals of continuous variables by the name of their head."""
     check_choice("head", head, get_args(Head))
     return HEADS[head](schema, width=width)
-
-
-def density(distribution: object) -> ContinuousDistribution:
-    """For type checkers: what the conditionals of continuous variables give."""
-    assert isinstance(distribution, ContinuousDistribution)
-    return distribution

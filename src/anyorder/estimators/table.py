@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import TransformerTags
 from torch import Tensor
 
 from anyorder.checkpoint import SavedModel, load_saved, save_model
@@ -54,8 +55,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         missing: "mcar" takes gaps to be random; "mar" allows for gaps that depend on what is
             observed, by completing them again and again while training.
         network: "path" answers a question in one pass; "mlp" is the masked perceptron of ACE.
-        streams: Of a path network: 1 learns more in the same time, 2 answers many columns at once
-            at less cost.
+        streams: Of a path network: 2 keeps what is told and what is asked apart, and predicts
+            single columns better; 1 has half the tokens, and learns whole rows sooner.
         layers: Blocks of the network.
         width: Of the network.
         heads: Of its attention; divides the width.
@@ -88,7 +89,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         missing_values: Sequence[Any] = (),
         missing: Missing = "mcar",
         network: Network = "path",
-        streams: int = 1,
+        streams: int = 2,
         layers: int = 3,
         width: int = 96,
         heads: int = 4,
@@ -97,7 +98,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         minutes: float | None = 6.0,
         max_steps: int | None = None,
         batch: int = 64,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 2e-3,
         validation_share: float = 0.1,
         patience: int = 10,
         warm_start: bool = False,
@@ -195,6 +196,12 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     save_pretrained = save
     from_pretrained = load
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from anyorder.data.categories import CategoryColumn
@@ -43,6 +44,10 @@ How = Literal["sample", "mean", "mode"]
 
 SOFT_DRAWS = 1024
 """Draws that stand for evidence by intervals and sets."""
+
+
+class UnfittedError(QueryError, NotFittedError):  # type: ignore[misc]
+    """A model was asked before it was fitted: ours, and scikit-learn's."""
 
 
 class TableAnswers:
@@ -232,7 +237,7 @@ class TableAnswers:
 
     def _fitted(self) -> TableSchema:
         if not hasattr(self, "model_"):
-            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+            raise UnfittedError("This model knows nothing yet: call `fit` or `load` first.")
         return self.table_
 
     def _evidence(

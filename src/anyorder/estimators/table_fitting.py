@@ -48,7 +48,7 @@ COMPLETED_AT_ONCE = 512
 
 def table_queries(num_variables: int) -> QueryLaw:
     """What "any" means for tables: marginals, and conditionals with and without unknown columns."""
-    return any_queries(num_variables, conditional_share=1 / 3, partial_share=1 / 3)
+    return any_queries(num_variables, conditional_share=0.5, partial_share=0.25)
 
 
 @dataclass(frozen=True)
