@@ -1,6 +1,6 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
-#   make demo    run the main job on what ships with the package
-#   make test    lint, types, doctests and tests
+#   make demo    fill a text, print Table 7 of the paper, fit and ask a table: about a minute
+#   make test    lint, types, doctests and tests: about 3 minutes
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: demo test format tables bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/anyorder reproduce table7
+	$(BIN)/anyorder demo
 
 test: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,15 +1,20 @@
 """Fits the small model of text that ships with the package.
 
-    python -m experiments.shipped_text_model
+    python -m experiments.shipped_text_model           trains it for 20 minutes and evaluates it
+    python -m experiments.shipped_text_model --save    and puts it in place of the shipped one
 
-It learns the language reference that comes with Python, in the alphabet of text8. Its weights take
-less than 2 MB. The training goes on where it was if it is stopped.
+It learns the language reference that comes with Python (3.11 for the one that ships), in the
+alphabet of text8. Its weights take less than 2 MB. The training goes on where it was if it is
+stopped.
 """
 
 from pathlib import Path
 
 import torch
+from cyclopts import App, Parameter
+from rich.console import Console
 
+from anyorder.cli import run
 from anyorder.data.text import embedded_text
 from anyorder.estimators.text import SHIPPED, TextModel
 from anyorder.training.settings import TrainingSettings
@@ -20,16 +25,30 @@ SETTINGS = TrainingSettings(
 )  # fmt: skip
 
 
-def main() -> None:
-    """Fits and saves it, and prints how good it is."""
+app = App(
+    name="python -m experiments.shipped_text_model",
+    default_parameter=Parameter(negative=()),
+    help=(__doc__ or "").splitlines()[0],
+)
+
+
+@app.default
+def main(*, out: Path = Path("runs/shipped_text_model"), save: bool = False) -> None:
+    """Fits it, and prints how good it is.
+
+    Args:
+        out: Where the training goes; the same command goes on with it.
+        save: Overwrite the weights that ship with the package.
+    """
     torch.set_num_threads(1)
     text = embedded_text()
     model = TextModel(length=128, layers=3, width=96, heads=4, settings=SETTINGS)
-    model.fit(text, folder=Path("runs/shipped_text_model"), progress=True)
-    model.save(SHIPPED)
-    for name, bits in model.evaluate(text.test, rows=128).items():
-        print(f"{name}: {bits} bits")
+    model.fit(text, folder=out, progress=True)
+    if save:
+        model.save(SHIPPED)
+    for name, bits in model.evaluate(text, rows=128).items():
+        Console().print(f"{name}: {bits} bits")
 
 
 if __name__ == "__main__":
-    main()
+    run(app)

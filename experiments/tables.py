@@ -8,12 +8,16 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a 
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cyclopts import App, Parameter
+
+from anyorder.cli import run
+from anyorder.errors import ConfigError
 from anyorder.reproduce.table7 import PAPER_ENTROPY
+from anyorder.reproduce.text_models import TABLE1
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md"]
@@ -73,23 +77,13 @@ def table7() -> str:
 def table1() -> str:
     """Table 1: text, in bits."""
     record = _record("table1.small")
-    titles = {
-        "ardm": "ARDM: masked, uniform law",
-        "mac": "MAC: masked, D^CR",
-        "mac_strided": "MAC, strided order",
-        "path": "path, marginal questions",
-        "path_mix": "path, any questions (`TextModel`)",
-        "path_rnd": "path, random orders",
-        "path_one_stream": "path, one stream, marginal questions",
-        "path_mix_one_stream": "path, one stream, any questions",
-        "left_to_right": "left to right, one stream: the joint only",
-    }
     found = {(row["model"], row["metric"]): row for row in record["rows"]}
     settings = record["settings"]
     lines = ["| model | joint | marginal | conditional |", "|---|---|---|---|"]
-    for name, title in titles.items():
+    for name, entry in TABLE1.items():
         cells = [found[name, f"{metric}_bits"] for metric in ("joint", "marginal", "conditional")]
-        lines.append(f"| {title} | " + " | ".join(_with_error(cell) for cell in cells) + " |")
+        values = " | ".join(_with_error(cell) for cell in cells)
+        lines.append(f"| `{name}`: {entry.meaning} | {values} |")
     lines += ["", "| paired difference | joint | marginal | conditional |", "|---|---|---|---|"]
     pairs = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
     for a, b in dict.fromkeys((p["a"], p["b"]) for p in record["paired"]):
@@ -130,16 +124,18 @@ def queries() -> str:
     """What one pass buys."""
     record = _record("queries.paper")
     titles = {
-        "log_prob_vs_loop": "full likelihoods: one pass / N passes of the same network",
-        "log_prob_vs_batched": "the same / the batched walk of a masked network",
-        "batched_vs_loop_1row": "one row: the batched walk / a loop",
-        "sample_cached_batch1": "drawing a row: with the cache / without",
-        "sample_cached_batch32": "drawing 32 rows: with the cache / without",
-        "train_step_over_floor": "time of a training step / of a bare `nn.TransformerEncoder`",
+        "log_prob_vs_loop": "full likelihoods: one pass, against N passes of the same network",
+        "log_prob_vs_batched": "the same, against the batched walk of a masked network",
+        "batched_vs_loop_1row": "a masked network, one row: the batched walk, against a loop",
+        "sample_cached_batch1": "drawing a row: with the cache, against without",
+        "sample_cached_batch32": "drawing 32 rows: with the cache, against without",
+        "train_step_over_floor": "a training step, against that of a bare `nn.TransformerEncoder`",
     }
-    lines = ["| | times faster (the last: over) |", "|---|---|"]
+    lines = ["| in the command's output | what | times faster |", "|---|---|---|"]
     for row in record["rows"]:
-        lines.append(f"| {titles[row['metric']]} | {row['value']:.2f} ± {row['se']:.2f} |")
+        cell = f"{row['value']:.2f} ± {row['se']:.2f}"
+        cell += " of its time" if row["metric"].endswith("_over_floor") else ""
+        lines.append(f"| `{row['metric']}` | {titles[row['metric']]} | {cell} |")
     return "\n".join([*lines, "", _source(record)])
 
 
@@ -157,11 +153,23 @@ def filled(text: str) -> str:
     return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
-def main() -> None:
-    """Writes the tables, or checks them."""
+app = App(
+    name="python -m experiments.tables",
+    default_parameter=Parameter(negative=()),
+    help=(__doc__ or "").splitlines()[0],
+)
+
+
+@app.default
+def main(*, check: bool = False) -> None:
+    """Writes the tables, or checks them.
+
+    Args:
+        check: Only say whether they are up to date; exit code 2 if they are not.
+    """
     stale = [path for path in DOCUMENTS if filled(path.read_text()) != path.read_text()]
-    if "--check" in sys.argv[1:]:
-        sys.exit(f"Run `make tables`: {[path.name for path in stale]} are stale." if stale else 0)
+    if check and stale:
+        raise ConfigError(f"{', '.join(path.name for path in stale)}: run `make tables`.")
     for path in stale:
         path.write_text(filled(path.read_text()))
 
@@ -179,4 +187,4 @@ def _source(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(app)

@@ -1,17 +1,24 @@
 """The verbs for text, and the text experiments at their smallest."""
 
+import importlib
 import json
+import re
+import shlex
 
 import pytest
 import torch
 
 from anyorder.cli import main
+from anyorder.cli import run as run_app
 from anyorder.enumeration import edge_law, node_law
 from anyorder.evaluation import Estimate
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.reproduce.figure3 import LAWS, LastEdges
 from anyorder.reproduce.jobs import read_estimates, run_jobs, write_estimates
+from anyorder.reproduce.showing import TOO_SHORT
 from anyorder.reproduce.text_models import SCALES, TABLE1, build
+from anyorder.training.settings import TrainingSettings
+from experiments import tables
 
 FIT = ["fit", "pydoc", "--length", "16", "--layers", "1", "--width", "16", "--heads", "2"]
 
@@ -45,14 +52,45 @@ def test_evaluate_prints_bits(run, capsys, tmp_path):
     assert "own.txt" in capsys.readouterr().out
 
 
-def test_the_same_fit_goes_on(run, capsys):
+def test_a_fit_that_is_done_says_so(run, capsys):
     main([*FIT, "--steps", "3", "--out", str(run)])
-    assert "Fitted" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert 'Already trained (step 3): "pydoc topics".' in said
+    assert "rows/s" not in said
+
+
+def test_a_fit_ends_with_a_command_that_works(tmp_path, capsys):
+    (tmp_path / "book.txt").write_text('Don\'t panic, $HOME is "there"!\n' * 60)
+    fit = ["fit", str(tmp_path / "book.txt"), *FIT[2:], "--steps", "1"]
+    main([*fit, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr().err
+    assert 'Fitted "book.txt"' in said
+    command = shlex.split(said.splitlines()[-1])
+    assert command[:2] == ["anyorder", "infill"]
+    words = command[-1].split()
+    known = {word[: len(word) // 2] for word in ["Don't", "panic,", "$HOME", "is", '"there"!']}
+    assert all(word.split("_")[0] in known for word in words if "_" in word)
+    main(command[1:])
+    assert len(capsys.readouterr().out.rstrip("\n")) == len(command[-1])
+
+
+def test_json_keeps_letters_as_they_are(tmp_path, capsys):
+    (tmp_path / "book.txt").write_text("énéènàé çùê " * 60, encoding="utf-8")
+    main(["fit", str(tmp_path / "book.txt"), *FIT[2:], "--steps", "1", "--out", str(tmp_path)])
+    main(["infill", str(tmp_path), "éné_n", "--json"])
+    assert '"text": "éné_n"' in capsys.readouterr().out
 
 
 BAD_COMMANDS = {
     "no file": (["fit", "nofile.txt", "--out", "x"], 'There is no file "nofile.txt"'),
     "no run": (["infill", "norun", "a_"], '"norun" holds no checkpoint'),
+    "greedy and hot": (
+        ["infill", "shipped", "a_", "--greedy", "--temperature", "0.5"],
+        "`--greedy` draws nothing, so `--temperature` has no use",
+    ),
+    "greedy and many": (["infill", "shipped", "a_", "--greedy", "--n", "3"], "so `--n` has no use"),
+    "cold": (["infill", "shipped", "a_", "--temperature", "0"], "got 0. `--greedy` takes"),
+    "capitals": (["infill", "shipped", "A_"], "write it in lower case"),
     "no out": (["fit", "pydoc"], "--out"),
     "scale": (["reproduce", "table1", "--scale", "huge"], "huge"),
     "model": (["reproduce", "table1", "--models", "mack"], 'Did you mean "mac"?'),
@@ -89,7 +127,16 @@ def test_table1_at_its_smallest(tmp_path, capsys):
     assert ("path_mix", "mac") in pairs
     assert json.loads(record.read_text())["rows"] == document["rows"]
     main(command)  # all is done already: only shown
-    assert "mac - ardm" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "mac - ardm" in shown
+    assert "path_one_stream - left_to_right" in shown  # the longest name, whole
+    assert all(f"{name} " in shown and entry.meaning in shown for name, entry in TABLE1.items())
+    assert "* not trained on conditional questions" in shown
+    assert TOO_SHORT in shown
+    main([*command[:-2], "--models", "mac", "ardm"])
+    shown = capsys.readouterr().out
+    assert "left_to_right" not in shown
+    assert "*" not in shown
 
 
 def test_figure3_at_its_smallest(tmp_path, capsys):
@@ -99,6 +146,60 @@ def test_figure3_at_its_smallest(tmp_path, capsys):
     assert curves[0] == "law,seconds,marginal_bits"
     assert {line.split(",")[0] for line in curves[1:]} == set(LAWS)
     assert (tmp_path / "tiny" / "figure3.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figure3_without_matplotlib_says_how_to_get_a_picture(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("anyorder.reproduce.figure3.find_spec", lambda _: None)
+    main(["reproduce", "figure3", "--out", str(tmp_path), "--models", "a_only", "b_cr"])
+    shown = capsys.readouterr().out
+    assert 'No picture: pip install "anyorder[plot]"' in shown
+    assert LAWS["a_only"].meaning in shown
+    assert not (tmp_path / "tiny" / "figure3.png").exists()
+
+
+@pytest.mark.parametrize(("verb", "entries"), [("table1", TABLE1), ("figure3", LAWS)])
+def test_the_help_lists_the_models(verb, entries, capsys):
+    main(["reproduce", verb, "--help"])
+    words = set(re.findall(r"\w+", capsys.readouterr().out))
+    assert set(entries) <= words
+
+
+@pytest.mark.parametrize(
+    ("name", "work"), [("shipped_text_model", "TextModel"), ("tables", "filled")]
+)
+def test_the_help_of_an_experiment_does_nothing_else(name, work, capsys, monkeypatch):
+    module = importlib.import_module(f"experiments.{name}")
+    monkeypatch.setattr(module, work, None)  # what it would need to begin
+    run_app(module.app, ["--help"])
+    assert "--" in capsys.readouterr().out
+
+
+def test_the_shipped_weights_are_overwritten_on_demand_only(tmp_path, monkeypatch, capsys):
+    from experiments import shipped_text_model
+
+    monkeypatch.setattr(shipped_text_model, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(
+        shipped_text_model, "SETTINGS", TrainingSettings(steps=1, batch=2, warmup=1)
+    )
+    command = ["--out", str(tmp_path / "run")]
+    run_app(shipped_text_model.app, command)
+    assert "joint: " in capsys.readouterr().out
+    assert not (tmp_path / "shipped").exists()
+    run_app(shipped_text_model.app, [*command, "--save"])
+    assert (tmp_path / "shipped" / "model.json").exists()
+
+
+def test_stale_tables_are_told(tmp_path, monkeypatch, capsys):
+    stale = tmp_path / "STALE.md"
+    stale.write_text("<!-- table: table7 -->\nold\n<!-- end -->\n")
+    monkeypatch.setattr(tables, "DOCUMENTS", [stale])
+    with pytest.raises(SystemExit) as stopped:
+        run_app(tables.app, ["--check"])
+    assert stopped.value.code == 2
+    assert "STALE.md: run `make tables`" in capsys.readouterr().err
+    assert "old" in stale.read_text()
+    run_app(tables.app, [])
+    assert "w-MAC, path" in stale.read_text()
 
 
 def test_models_that_are_compared_have_as_many_parameters():
@@ -129,13 +230,15 @@ def _job(name, folder):
     return {"bits": Estimate(torch.tensor([1.0, 2.0, 4.0]))}
 
 
-def test_jobs_that_are_done_are_not_done_again(tmp_path):
+def test_jobs_that_are_done_are_not_done_again(tmp_path, capfd):
     about = {"seed": 1, "data": "x"}
     first = run_jobs(_job, ["a"], tmp_path, identity=about)
+    capfd.readouterr()
     (tmp_path / "a" / "trace").unlink()
     both = run_jobs(_job, ["a", "b"], tmp_path, identity=about, at_once=2)
     assert not (tmp_path / "a" / "trace").exists()
     assert (tmp_path / "b" / "trace").read_text() == "b"
+    assert capfd.readouterr().err.splitlines() == ["b: training", "b: done"]
     assert torch.equal(first.estimates["a"]["bits"].rows, both.estimates["b"]["bits"].rows)
     assert set(both.source) == {"commit", "dirty"}
 

@@ -1,4 +1,4 @@
-"""The README's tables are those of the records, and its Python runs."""
+"""The tables of the documents are those of the records, and their Python runs."""
 
 import doctest
 import re
@@ -7,7 +7,11 @@ import pytest
 
 from experiments.tables import BLOCK, DOCUMENTS, ROOT, filled
 
-WITH_PYTHON = [ROOT / "README.md", ROOT / "docs" / "tables.md"]
+WITH_PYTHON = [
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "```python\n" in path.read_text()
+]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

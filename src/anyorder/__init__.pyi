@@ -1,6 +1,8 @@
 from . import enumeration as enumeration
 from .checkpoint import load_model as load_model
 from .checkpoint import save_model as save_model
+from .conditionals.categorical import CategoricalConditionals as CategoricalConditionals
+from .conditionals.mixed import MixedConditionals as MixedConditionals
 from .errors import AnyOrderError as AnyOrderError
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
@@ -27,6 +29,10 @@ from .masks import MaskDistribution as MaskDistribution
 from .masks import Rectangle as Rectangle
 from .masks import UniformCardinality as UniformCardinality
 from .model import AnyOrderModel as AnyOrderModel
+from .networks.path_transformer import PathTransformer as PathTransformer
+from .networks.residual_mlp import ResidualMlp as ResidualMlp
+from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
+from .networks.transformer import Transformer as Transformer
 from .protocols import DecompositionProtocol as DecompositionProtocol
 from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom
@@ -49,6 +55,7 @@ from .query_mixtures import MixtureQueries as MixtureQueries
 from .query_mixtures import any_queries as any_queries
 from .speculation import speculative_sample as speculative_sample
 from .training.fit import fit as fit
+from .training.rows import Rows as Rows
 from .training.settings import TrainingSettings as TrainingSettings
 from .variables import Schema as Schema
 from .variables import Variable as Variable

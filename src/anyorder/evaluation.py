@@ -19,7 +19,7 @@ from anyorder.query_laws import ConditionalQueries, Query
 from anyorder.random_sets import subsets, uniform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """A mean over rows, with its standard error; keeps the rows for paired comparisons."""
 
@@ -41,6 +41,9 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.4f} ± {self.se:.4f}"
+
+    def __repr__(self) -> str:
+        return f"{self.value:.2f} ± {self.se:.2f}"
 
 
 def joint_bits(model: AnyOrderModel, x: Tensor, **options: object) -> Estimate:

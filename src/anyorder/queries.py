@@ -46,7 +46,8 @@ def answering(function: Callable[Inputs, Answer]) -> Callable[Inputs, Answer]:
     def answer(*arguments: Inputs.args, **options: Inputs.kwargs) -> Answer:
         model = arguments[0] if arguments else options.get("model")
         if not isinstance(model, AnyOrderModel):
-            raise QueryError(f"`model` must be an AnyOrderModel; got {type(model).__name__}.")
+            hint = ": use its `.model_`" if hasattr(model, "model_") else ""
+            raise QueryError(f"`model` must be an AnyOrderModel; got {type(model).__name__}{hint}.")
         was_training = model.training
         model.eval()
         try:

@@ -63,7 +63,9 @@ def write_pair(
         **document,
         "tensors": _file_checksum(following),
     }
-    replace_text(folder / f"{kind}.json", _text({**sealed, "checksum": _checksum(sealed)}))
+    written = folder / f"{kind}.json"
+    replace_text(written, _text({**sealed, "checksum": _checksum(sealed)}))
+    shutil.copymode(written, following)  # safetensors writes for the owner's eyes only
     following.replace(now)
     _flush(folder)
 

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,10 +15,12 @@ from anyorder import (
     TextModel,
     TrainingSettings,
     UniformCardinality,
+    load,
+    log_prob,
     save_model,
 )
 from anyorder.commands.text import read_model
-from anyorder.data.text import TEXT8_ALPHABET, embedded_text
+from anyorder.data.text import TEXT8_ALPHABET, Text, decode, embedded_text, encode
 from anyorder.estimators.text import SHIPPED
 
 
@@ -36,6 +40,74 @@ def test_fills_keep_what_is_known(model):
         assert set(fill) <= set(TEXT8_ALPHABET)
     assert fills == model.infill("th_ st_te", n=4, seed=0)
     assert model.infill("a_", how="greedy") == model.infill("a_", top_k=1, seed=3)
+
+
+def test_several_texts_are_answered_at_once(model):
+    texts, given = ["the state", "a", "of_"], ["the______", "_", "o__"]
+    apart = [model.log_prob(t, given=g) for t, g in zip(texts, given, strict=True)]
+    np.testing.assert_allclose(model.log_prob(texts, given=given), apart, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.log_prob(texts), [model.log_prob(text) for text in texts], rtol=1e-5
+    )
+    holed = ["th_ st_te", "_", "of__"]
+    assert model.infill(holed, how="greedy") == [model.infill(t, how="greedy") for t in holed]
+    fills = model.infill(holed, n=3, seed=0)
+    assert [[len(fill) for fill in row] for row in fills] == [[9] * 3, [1] * 3, [4] * 3]
+
+
+def test_a_string_a_text_and_codes_are_evaluated_alike(model):
+    text = embedded_text()
+    codes = model.evaluate(text.test, rows=4)["joint"].value
+    assert model.evaluate(decode(text.test, text.alphabet), rows=4)["joint"].value == codes
+    assert model.evaluate(text, rows=4)["joint"].value == codes
+    # The codes of another alphabet are not those of the model: characters are what counts.
+    other = TEXT8_ALPHABET[::-1]
+    turned = encode(decode(text.test, text.alphabet), other)
+    turned_text = Text("turned", other, turned, turned, turned)
+    assert model.evaluate(turned_text, rows=4)["joint"].value == codes
+
+
+def test_estimates_and_models_say_what_they_are(model):
+    bits = model.evaluate(embedded_text().test, rows=8)["joint"]
+    assert repr(bits) == f"{bits.value:.2f} ± {bits.se:.2f}"
+    assert repr(TextModel()) == "<TextModel: 128 characters, 4 layers of width 128, not fitted>"
+    assert repr(model).startswith("<TextModel: 12 characters, 1 layers of width 32, ")
+    assert f'weights, alphabet "{TEXT8_ALPHABET}", hole "_">' in repr(model)
+
+
+def test_saved_models_know_how_they_were_trained(model, tmp_path):
+    model.save(tmp_path)
+    assert TextModel.load(tmp_path).settings == model.settings
+    notes = {"domain": "text", "alphabet": TEXT8_ALPHABET}
+    save_model(tmp_path, model.model_, notes=notes)  # an older one, which does not say it
+    assert TextModel.load(tmp_path).settings == TextModel().settings
+    save_model(tmp_path, model.model_, notes={**notes, "settings": {"speed": 3}})
+    with pytest.raises(CheckpointError, match="has settings that cannot be read"):
+        TextModel.load(tmp_path)
+
+
+def test_weights_can_be_read_by_whoever_can_read_the_rest(model, tmp_path):
+    model.save(tmp_path)
+    modes = {(tmp_path / name).stat().st_mode for name in ("model.json", "weights.safetensors")}
+    assert len(modes) == 1
+
+
+def test_a_training_of_another_text_is_refused_in_words(tmp_path):
+    settings = TrainingSettings(steps=1, batch=4, warmup=1)
+    shape = {"layers": 1, "width": 8, "heads": 2, "settings": settings}
+    text = embedded_text()
+    TextModel(length=8, **shape).fit(text, folder=tmp_path)
+    others = {
+        "holds another run: it is of another text. Train": replace(text, train=text.train[:999]),
+        "holds another run: it has another alphabet": replace(text, alphabet=text.alphabet + "é"),
+    }
+    for sentence, other in others.items():
+        with pytest.raises(CheckpointError, match=sentence):
+            TextModel(length=8, **shape).fit(other, folder=tmp_path)
+    with pytest.raises(CheckpointError, match="its chunks have another `length`"):
+        TextModel(length=9, **shape).fit(text, folder=tmp_path)
+    with pytest.raises(CheckpointError, match=r"`model\.network\.layers` is 1 there and 2 now"):
+        TextModel(length=8, **{**shape, "layers": 2}).fit(text, folder=tmp_path)
 
 
 def test_samples_are_whole_chunks(model):
@@ -92,6 +164,16 @@ BAD_TEXT = {
         lambda _: TextModel(hole="a").fit(embedded_text()),
         'The text holds "a", which stands for a hole',
     ),
+    "another hole": (
+        lambda _: TextModel(hole="a").fit(embedded_text()),
+        'such as hole="@" (--hole "@")',
+    ),
+    "capitals": (lambda m: m.infill("Th_"), "It knows no capitals: write it in lower case."),
+    "many": (lambda m: m.infill(["t_e", "the"]), "it has none (text 1)"),
+    "no texts": (lambda m: m.log_prob([]), "`text` must hold a text or more"),
+    "one given": (lambda m: m.log_prob(["a", "b"], given="a"), "must be `text` with holes"),
+    "bytes to evaluate": (lambda m: m.evaluate(b"the"), "`text` must be a string, a Text, or"),
+    "the wrapper": (lambda m: log_prob(m, torch.zeros(1, 12)), "TextModel: use its `.model_`."),
     "a string to fit": (lambda _: TextModel().fit("book.txt"), "must come from `load_text`"),
     "bytes": (lambda m: m.infill(b"t_e"), "`text` must be a string; got bytes"),
     "given hole": (lambda m: m.log_prob("th_", given="__ "), "`given` must be `text` with holes"),
@@ -131,7 +213,8 @@ def test_other_models_are_not_text(tmp_path, model):
 
 
 def test_the_shipped_model_is_small_and_can_spell():
-    shipped = TextModel.shipped()
+    shipped = TextModel.load("shipped")
+    assert load("shipped").log_prob("the") == shipped.log_prob("the")
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 2_000_000
     assert shipped.infill("the st_tement", how="greedy") == ["the statement"]
     # Half of the characters are given: a guess by frequency would take about 4 bits.

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.checkpoint import Law
-from anyorder.commands.runs import run_folder
 from anyorder.commands.showing import show
 from anyorder.configuration import describe
 from anyorder.estimators.loading import as_model, read_saved
@@ -28,7 +27,7 @@ MOST_LISTED = 10
 
 def describe_run(run: Path, *, json: bool) -> None:
     """Prints what a model is; see `anyorder info --help`."""
-    saved = read_saved(run_folder(run))
+    saved = read_saved(run)
     model, network = as_model(saved, run), describe(saved.model.network)
     if json:
         found = {

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anyorder.commands.runs import read_run
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.table import fit_table
 from anyorder.commands.text import evaluate_text, fit_text
 from anyorder.data.frames import is_table
 from anyorder.errors import ConfigError
+from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 
 Options = Mapping[str, Any]
@@ -37,7 +37,7 @@ def evaluate_file(
     run: Path, file: str, *, table: Options, text: Options, seed: int, json: bool
 ) -> None:
     """Evaluates a model on a file of its own domain."""
-    model = read_run(run)
+    model = load(run)
     if isinstance(model, TableModel):
         _refuse(text, f'is for text, and "{run}" holds a model of a table.')
         evaluate_table(model, Path(file), **table, seed=seed, json=json)

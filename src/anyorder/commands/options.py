@@ -17,6 +17,10 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 Run = Annotated[Path, Parameter(help="The folder of a model.")]
+AnyRun = Annotated[
+    Path,
+    Parameter(help='The folder of a model; "shipped" is the model of text in the package.'),
+]
 Json = Annotated[bool, Parameter(help="Print one JSON object, the last line of the output.")]
 Seed = Annotated[Whole, Parameter(help="The same seed gives the same output.")]
 Data = Annotated[
@@ -31,7 +35,7 @@ Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 
 Scale = Annotated[
     Literal["tiny", "small", "paper"],
-    Parameter(help="tiny takes a minute, small some hours of a laptop, paper wants a GPU."),
+    Parameter(help="tiny takes seconds, small some hours of a laptop, paper wants a GPU."),
 ]
 Runs = Annotated[
     Path, Parameter(help="Where the runs go; the same command goes on with what is there.")
@@ -39,6 +43,7 @@ Runs = Annotated[
 Minutes = Annotated[
     float | None, Parameter(help="Of training for each model, in place of the scale's.")
 ]
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
 KeptIn = Annotated[
     Path | None,

@@ -10,6 +10,7 @@ from anyorder.commands.options import (
     Json,
     KeptIn,
     Minutes,
+    Names,
     Runs,
     Scale,
     Seed,
@@ -25,7 +26,7 @@ def table1(
     scale: Scale = "tiny",
     data: Data = None,
     out: Runs = Path("runs/table1"),
-    models: list[str] | None = None,
+    models: Names = None,
     minutes: Minutes = None,
     at_once: AtOnce = 1,
     seed: Seed = 0,
@@ -34,12 +35,16 @@ def table1(
 ) -> None:
     """Table 1: text, in bits for each character.
 
-    Example: anyorder reproduce table1 --scale small --data text8 --at-once 2
+    Prints joint, marginal and conditional bits of each model beside the paper's, paired
+    differences, and what the names mean.
+
+    Example: anyorder reproduce table1 --scale small --data text8 --models path mac --at-once 2
 
     Parameters
     ----------
     models
-        Which models; all by default.
+        Which of ardm, mac, mac_strided, path, path_mix, path_rnd, path_one_stream,
+        path_mix_one_stream, left_to_right; all by default.
     """
     from anyorder.reproduce.table1 import table1 as run
 
@@ -62,6 +67,7 @@ def figure3(
     scale: Scale = "tiny",
     data: Data = None,
     out: Runs = Path("runs/figure3"),
+    models: Names = None,
     minutes: Minutes = None,
     at_once: AtOnce = 1,
     seed: Seed = 0,
@@ -70,9 +76,16 @@ def figure3(
 ) -> None:
     """Figure 3: what each idea adds to the law that training masks are drawn from.
 
-    Writes figure3.csv and figure3.png beside the runs.
+    Prints marginal bits of each law and what its name means, and writes figure3.csv and
+    figure3.png beside the runs.
 
     Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
+
+    Parameters
+    ----------
+    models
+        Which of card_uniform, a_only, b_only, a_and_b, b_cr, a_and_b_cr, exact_weights,
+        exact_path; all by default.
     """
     from anyorder.reproduce.figure3 import figure3 as run
 
@@ -80,6 +93,7 @@ def figure3(
         scale=scale,
         data=data,
         out=out,
+        models=models,
         minutes=minutes,
         at_once=at_once,
         seed=seed,

@@ -1,4 +1,4 @@
-"""Models and files of tables by what a user typed."""
+"""Models, trainings and files of tables by what a user typed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +11,23 @@ from anyorder.data.table import TableSchema
 from anyorder.errors import CheckpointError, SchemaError
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
-from anyorder.estimators.text import SHIPPED, TextModel
+from anyorder.estimators.table_fitting import MAR_ROUNDS
+from anyorder.storage import RunFolder
 
 
-def run_folder(run: Path) -> Path:
-    """The folder of a run; "shipped" is the model that comes with the package."""
-    return SHIPPED if str(run) == "shipped" else run
-
-
-def read_run(run: Path) -> TextModel | TableModel:
-    """A model by its folder, even of a stopped training, or "shipped"."""
-    return load(run_folder(run))
+def finished_step(folder: Path) -> int | None:
+    """The last step of a training that has ended; None if it goes on, or is not there."""
+    last = folder / f"stage-{MAR_ROUNDS}"  # of a training in stages
+    place = last if last.is_dir() else folder
+    pairs = RunFolder(place).load("training") if place.is_dir() else None
+    if not pairs or pairs[0].document["fit"]["ending"] is None:
+        return None
+    return int(pairs[0].document["fit"]["step"])
 
 
 def read_table_model(run: Path) -> TableModel:
     """A model of a table."""
-    model = read_run(run)
+    model = load(run)
     if not isinstance(model, TableModel):
         raise CheckpointError(
             f'"{run}" holds a model of text; this asks for one of a table. Try `anyorder infill`.'

@@ -19,7 +19,7 @@ from anyorder.commands.notation import (
     shell,
     written_given,
 )
-from anyorder.commands.runs import read_table_model, table_chunks
+from anyorder.commands.runs import finished_step, read_table_model, table_chunks
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, show, words
 from anyorder.data.frames import as_frame, read_table, write_chunks
@@ -67,11 +67,13 @@ def fit_table(
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     if steps is not None:
         budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
+    training = out / "training"
+    done = finished_step(training)
     model = TableModel(
         queries="any" if questions is None else questions,
         missing=missing,
         random_state=seed,
-        progress=True,
+        progress=done is None,
         **columns,
         **budget,
         **{name: size for name, size in shape.items() if size is not None},
@@ -79,10 +81,11 @@ def fit_table(
     if is_first_process():
         title = f"{file.name}: {len(frame):,} rows"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
-    model.fit(frame, folder=out / "training")
+    model.fit(frame, folder=training)
     if is_first_process():
         model.save(out)
-        note(f"Saved in {out}.{_held_out(model, frame)} Try:")
+        state = "" if done is None else f"Already trained (step {done:,}). "
+        note(f"{state}Saved in {out}.{_held_out(model, frame)} Try:")
         for command in _suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
 

@@ -1,21 +1,27 @@
 """The verbs for text: fit, infill, evaluate."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from anyorder.commands.runs import read_run
-from anyorder.data.text import Text, decode, embedded_text, encode, load_text, load_text8
+from anyorder.commands.notation import shell
+from anyorder.commands.runs import finished_step
+from anyorder.commands.showing import note, show
+from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
 from anyorder.errors import CheckpointError, ConfigError
+from anyorder.estimators.loading import load
 from anyorder.estimators.text import TEXT_SETTINGS, TextModel
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
 EMBEDDED = "pydoc"
 """What to say in place of a file for the text that ships with Python."""
+
+HINT = 32
+"""The most characters of the text that a fit proposes to fill."""
 
 
 def fit_text(
@@ -32,15 +38,27 @@ def fit_text(
     settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=seed)
     sizes = {name: size for name, size in shape.items() if size is not None}
     model = TextModel(settings=settings, **sizes)
-    text = read_text(file)
-    model.fit(text, folder=out / "training", progress=True)
+    text, training = read_text(file), out / "training"
+    done = finished_step(training)
+    model.fit(text, folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
-        words = decode(text.valid[:12], text.alphabet)
-        holed = words[:2] + model.hole + words[3:]
-        Console(stderr=True, markup=False, soft_wrap=True).print(
-            f'Fitted "{text.name}". Try:  anyorder infill {out} "{holed}"'
-        )
+        state = "Fitted" if done is None else f"Already trained (step {done:,}):"
+        note(f'{state} "{text.name}". Try:')
+        note(f"  {shell('anyorder', 'infill', out, holed_words(text, model))}")
+
+
+def holed_words(text: Text, model: TextModel) -> str:
+    """Whole words of the validation text, with a hole in each that has three letters or more."""
+    found = ""
+    for word in decode(text.valid[: 8 * HINT], text.alphabet).split()[1:]:  # the first may be cut
+        middle = len(word) // 2
+        holed = word[:middle] + model.hole + word[middle + 1 :] if len(word) > 2 else word
+        longer = f"{found} {holed}".strip()
+        if len(longer) > min(HINT, model.length) or (found and " " not in text.alphabet):
+            break
+        found = longer
+    return found if model.hole in found else model.hole * min(3, model.length)
 
 
 def infill_text(
@@ -55,6 +73,7 @@ def infill_text(
     json: bool,
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
+    _check_drawing(n, greedy, temperature)
     fills = read_model(run).infill(
         text,
         n=n,
@@ -69,31 +88,42 @@ def infill_text(
         Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
 
 
+def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
+    """Refuses options that contradict each other, in the words of the command line."""
+    if not 0 < temperature < math.inf:
+        raise ConfigError(
+            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
+            "the most probable character at each step."
+        )
+    if greedy and (n > 1 or temperature != 1):
+        other = "--n" if n > 1 else "--temperature"
+        raise ConfigError(f"`--greedy` draws nothing, so `{other}` has no use: drop one of them.")
+
+
 def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, json: bool) -> None:
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
-    text, rows = read_text(file), 256 if rows is None else rows
-    codes = encode(decode(text.test, text.alphabet), model.alphabet_)
-    found = model.evaluate(codes, rows=rows, seed=seed)
+    text = read_text(file)
+    found = model.evaluate(text, rows=256 if rows is None else rows, seed=seed)
     if json:
         bits = {name: {"value": e.value, "se": e.se, "n": len(e.rows)} for name, e in found.items()}
         print_json({"data": text.name, "bits": bits})
         return
-    table = Table(title=f"{text.name}: bits for each character of the test part")
-    for title in ("question", "bits", "rows"):
-        table.add_column(title, justify="left" if title == "question" else "right")
     questions = {
-        "joint": "all characters of a chunk",
-        "marginal": "a random set of them, for each character of the chunk",
-        "conditional": "a random half, given the other, for each character asked",
+        "joint": f"joint: all {model.length} characters of a chunk",
+        "marginal": f"marginal: a random set of them, divided by all {model.length}",
+        "conditional": "conditional: a random half given the other, divided by those asked",
     }
-    for name, estimate in found.items():
-        table.add_row(questions[name], str(estimate), str(len(estimate.rows)))
-    Console().print(table)
+    show(
+        ["question", "bits a character", "chunks"],
+        [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
+        title=f"{text.name}: its test part, the last 5%; less is better",
+        numbers=["bits a character", "chunks"],
+    )
 
 
 def read_model(run: Path) -> TextModel:
     """A model by what a user typed: its folder, even of a stopped training, or "shipped"."""
-    model = read_run(run)
+    model = load(run)
     if not isinstance(model, TextModel):
         raise CheckpointError(
             f'"{run}" holds a model of a table; this asks for one of text. Try `anyorder query`.'

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from anyorder.commands.options import Json, Run, Seed, Whole, Written
+from anyorder.commands.options import AnyRun, Json, Run, Seed, Whole, Written
 
 
 def fit(
@@ -34,7 +34,8 @@ def fit(
 
     Examples: anyorder fit people.csv --out runs/people; anyorder fit book.txt --out runs/book
 
-    The same command goes on with a training that was stopped.
+    The same command goes on with a training that was stopped. The first 90% of a text are learnt,
+    the next 5% tell how training goes, and the last 5% are left for evaluate.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def sample(
 
 
 def infill(
-    run: Path,
+    run: AnyRun,
     text: str,
     *,
     n: Whole = 1,
@@ -186,20 +187,20 @@ def infill(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Fill the holes of a text, written "_".
+    """Fill the holes of a text.
 
-    Example: anyorder infill runs/book "th_ q_ick br_wn f_x" --n 3
+    Examples: anyorder infill shipped "the st_tem_nt" --n 3; anyorder infill runs/book "th_ q_ick"
+
+    A hole is written "_", unless the model was fitted with another --hole: it belongs to the model.
 
     Parameters
     ----------
-    run
-        The folder of a model of text; or "shipped" for the one that comes with the package.
     text
-        What is known, with holes.
+        What is known, with holes; it is taken for the start of a chunk.
     n
         How many fills.
     greedy
-        Take the most probable character at each step.
+        Take the most probable character at each step; there is one such fill.
     temperature
         Below 1 is more cautious.
     top_k
@@ -220,7 +221,7 @@ def infill(
 
 
 def evaluate(
-    run: Run,
+    run: AnyRun,
     file: str,
     *,
     query: str | None = None,
@@ -231,7 +232,11 @@ def evaluate(
 ) -> None:
     """Print how well a model predicts a table or the test part of a text, with standard errors.
 
-    Examples: anyorder evaluate runs/people new.csv; anyorder evaluate runs/book book.txt
+    Examples: anyorder evaluate runs/people new.csv; anyorder evaluate shipped pydoc
+
+    The test part of a text is its last 5%: the first 90% are for training, the next 5% for
+    validation. It is read in chunks of the model's length. Bits of the joint and of marginals are
+    divided by all characters of a chunk, those of conditionals by the characters asked.
 
     Parameters
     ----------
@@ -251,7 +256,7 @@ def evaluate(
     )
 
 
-def info(run: Run, *, json: Json = False) -> None:
+def info(run: AnyRun, *, json: Json = False) -> None:
     """Print what a model is: its variables, its questions, its network.
 
     Example: anyorder info runs/people
@@ -259,3 +264,21 @@ def info(run: Run, *, json: Json = False) -> None:
     from anyorder.commands.about import describe_run
 
     describe_run(run, json=json)
+
+
+def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
+    """Show what the package does, in about a minute and without any file of yours.
+
+    Fills a text with the model that ships; prints the paper's Table 7; fits a small table, fills
+    its gaps, and asks it a question.
+
+    Example: anyorder demo
+
+    Parameters
+    ----------
+    out
+        Where the model of the table goes, and a picture if matplotlib is installed.
+    """
+    from anyorder.commands.demo import run_demo
+
+    run_demo(out=out, seed=seed)

@@ -5,7 +5,7 @@ from pathlib import Path
 from anyorder.checkpoint import SavedModel, load_saved
 from anyorder.errors import CheckpointError
 from anyorder.estimators.table import TableModel
-from anyorder.estimators.text import TextModel
+from anyorder.estimators.text import TextModel, text_folder
 from anyorder.training.settings import default_device
 
 
@@ -14,14 +14,15 @@ def load(folder: str | Path) -> TextModel | TableModel:
 
     Args:
         folder: Where `save` or `anyorder fit` put it. If its training was stopped before it was
-            saved, it is what the last checkpoint holds.
+            saved, it is what the last checkpoint holds. "shipped" is the model of text that comes
+            with the package.
     """
     return as_model(read_saved(folder), folder)
 
 
 def read_saved(folder: str | Path) -> SavedModel:
     """What the folder of a model holds, or the last checkpoint of its training."""
-    return load_saved(_place(Path(folder)), device=default_device())
+    return load_saved(_place(text_folder(folder)), device=default_device())
 
 
 def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel:

@@ -1,37 +1,47 @@
 """TextModel: fit a text, then fill its holes, score any of its characters, or draw new ones."""
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
 
 from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import HOLE, Crops, Text, chunks, decode, encode, text_schema
-from anyorder.errors import CheckpointError, ConfigError, QueryError, check_count, check_seed
-from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.data.text import HOLE, Crops, Text, chunks, shown, text_schema
+from anyorder.errors import CheckpointError, ConfigError, QueryError, check_count
+from anyorder.estimators.text_answers import TextAnswers
+from anyorder.evaluation import conditional_bits
 from anyorder.losses import PathLoss
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import Draw, log_prob, sample
 from anyorder.query_laws import QueryLaw, as_query_law
 from anyorder.query_mixtures import any_queries
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings, default_device
 
 SHIPPED = Path(__file__).parent.parent / "models" / "pydoc"
-"""Fitted by `python -m experiments.shipped_text_model`."""
+"""Fitted by `python -m experiments.shipped_text_model --save`; `load("shipped")` loads it."""
 
 VALID_ROWS = 64
 """Chunks of the validation text that tell when training gets no better."""
 
 
 TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
-"""How text is trained unless told otherwise: small batches were best in every trial."""
+"""How text is trained unless told otherwise."""
+
+HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
+"""Characters to propose for a hole: what needs no quotes in a shell first, then squares."""
+
+OTHER_RUNS = {
+    r"`model\.schema\.variables` .*": "its chunks have another `length`",
+    r"`model\.schema\..*": "it has another alphabet, so it is of another text",
+    r"`data\..*": "it is of another text",
+}
+"""What differs between two trainings, by the field that was found to differ, in words."""
 
 
 def text_queries(length: int) -> QueryLaw:
@@ -39,7 +49,7 @@ def text_queries(length: int) -> QueryLaw:
     return any_queries(length, conditional_share=0.75)
 
 
-class TextModel:
+class TextModel(TextAnswers):
     """A model of all questions about chunks of text.
 
     Args:
@@ -88,14 +98,24 @@ class TextModel:
         if minutes is not None and settings is not None:
             raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
         self.settings = settings or replace(TEXT_SETTINGS, minutes=minutes or TEXT_SETTINGS.minutes)
-        self.model_: AnyOrderModel | None = None
+        self.model_ = None
         self.alphabet_ = ""
 
-    def fit(self, text: Text, *, folder: Path | None = None, progress: bool = False) -> Self:
+    def __repr__(self) -> str:
+        shape = f"{self.length} characters, {self.layers} layers of width {self.width}"
+        if self.model_ is None:
+            return f"<TextModel: {shape}, not fitted>"
+        return (
+            f"<TextModel: {shape}, {self.model_.num_parameters:,} weights, "
+            f'alphabet {shown(self.alphabet_)}, hole "{self.hole}">'
+        )
+
+    def fit(self, text: Text, *, folder: str | Path | None = None, progress: bool = False) -> Self:
         """Trains on a text, from the start: what was learnt before is dropped.
 
         Args:
-            text: From `load_text8`, `load_text` or `embedded_text`.
+            text: From `load_text8`, `load_text` or `embedded_text`. The first 90% of it are learnt,
+                the next 5% tell how training goes, and the last 5% are left for `evaluate`.
             folder: Where checkpoints go; the same call with the same folder goes on from the last.
             progress: Whether to show a line of progress.
         """
@@ -105,9 +125,11 @@ class TextModel:
                 f"got {type(text).__name__}."
             )
         if self.hole in text.alphabet:
+            free = next((c for c in HOLES if c not in text.alphabet), None)
+            such = "" if free is None else f', such as hole="{free}" (--hole "{free}")'
             raise QueryError(
                 f'The text holds "{self.hole}", which stands for a hole. Choose another `hole`, '
-                "a character that is not in the text."
+                f"a character that is not in the text{such}."
             )
         schema = text_schema(text.alphabet, self.length)
         with torch.random.fork_rng():
@@ -123,92 +145,25 @@ class TextModel:
         protocol = RemoveGreatest(lexicographic(self.length))
         model = AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
         held_out = chunks(text.valid, self.length, VALID_ROWS)
-        fit(
-            model,
-            Crops(text.train, self.length),
-            PathLoss(self.queries),
-            settings=self.settings,
-            valid=lambda trained: conditional_bits(trained, held_out).value,
-            folder=folder,
-            notes=self._notes(text.alphabet),
-            progress=progress,
-        )
+        try:
+            fit(
+                model,
+                Crops(text.train, self.length),
+                PathLoss(self.queries),
+                settings=self.settings,
+                valid=lambda trained: conditional_bits(trained, held_out).value,
+                folder=folder,
+                notes=self._notes(text.alphabet),
+                progress=progress,
+            )
+        except CheckpointError as error:
+            raise CheckpointError(_in_words(str(error))) from None
         self.model_, self.alphabet_ = model.eval(), text.alphabet
         return self
 
     def _notes(self, alphabet: str) -> dict[str, Any]:
         settings = asdict(self.settings)
         return {"domain": "text", "alphabet": alphabet, "hole": self.hole, "settings": settings}
-
-    def log_prob(self, text: str, *, given: str | None = None) -> float:
-        """The log-likelihood, in nats, of the characters of `text` that are not holes.
-
-        Args:
-            text: At most `length` characters; `hole` marks a hole and is marginalised.
-            given: As long as `text`: its characters that are not holes are given, and must be those
-                of `text`.
-        """
-        x, known = self._read(text)
-        evidence = torch.zeros_like(known)
-        if given is not None:
-            e, evidence = self._read(given)
-            known_alike = not (evidence & ~known).any() and torch.equal(e[evidence], x[evidence])
-            if len(given) != len(text) or not known_alike:
-                raise QueryError("`given` must be `text` with holes: as long, and alike elsewhere.")
-        query = known & ~evidence
-        return float(log_prob(self._fitted(), x, query=query, given=evidence))
-
-    def infill(
-        self,
-        text: str,
-        *,
-        n: int = 1,
-        how: Draw = "sample",
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        seed: int | None = None,
-    ) -> list[str]:
-        """Fills the holes of a text.
-
-        Args:
-            text: At most `length` characters; `hole` marks a hole.
-            n: How many fills.
-            how: "sample", or "greedy" for the most probable character at each step.
-            temperature: Below 1 is more cautious.
-            top_k: Only the k most probable characters at each step.
-            seed: The same seed gives the same fills.
-        """
-        x, known = self._read(text)
-        holes = (torch.arange(self.length) < len(text)) & ~known
-        if not holes.any():
-            raise QueryError(
-                f'`text` must have a hole to fill, written "{self.hole}"; it has none.'
-            )
-        filled = sample(
-            self._fitted(),
-            x,
-            query=holes,
-            given=known,
-            n=n,
-            how=how,
-            temperature=temperature,
-            top_k=top_k,
-            generator=_generator(seed),
-        )
-        return [decode(row[: len(text)], self.alphabet_) for row in filled[0]]
-
-    def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> list[str]:
-        """Draws chunks of text."""
-        return self.infill(self.hole * self.length, n=n, temperature=temperature, seed=seed)
-
-    def evaluate(self, codes: Tensor, *, rows: int = 256, seed: int = 0) -> dict[str, Estimate]:
-        """Bits for each character: of the joint, of marginals, and of one half given the other."""
-        model, x = self._fitted(), chunks(codes, self.length, rows)
-        return {
-            "joint": joint_bits(model, x),
-            "marginal": marginal_bits(model, x, seed=seed),
-            "conditional": conditional_bits(model, x, seed=seed),
-        }
 
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
@@ -219,9 +174,10 @@ class TextModel:
     def load(cls, folder: str | Path) -> "TextModel":
         """Loads what `save` saved, onto the GPU if there is one.
 
-        A training that was stopped is loaded from its last checkpoint.
+        A training that was stopped is loaded from its last checkpoint. "shipped" is the model that
+        comes with the package.
         """
-        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+        return cls.from_saved(load_saved(text_folder(folder), device=default_device()), folder)
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
@@ -242,6 +198,7 @@ class TextModel:
             heads=network.heads,
             queries=saved.law if saved.law is not None else "any",
             hole=notes.get("hole", HOLE),
+            settings=_settings(notes, folder),
         )
         loaded.model_, loaded.alphabet_ = saved.model, alphabet
         return loaded
@@ -251,29 +208,27 @@ class TextModel:
         """The small model that comes with the package, of the text that ships with Python."""
         return cls.load(SHIPPED)
 
-    def _fitted(self) -> AnyOrderModel:
-        if self.model_ is None:
-            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
-        return self.model_
 
-    def _read(self, text: str) -> tuple[Tensor, Tensor]:
-        """A text with holes as values ``(1, length)`` and what is known ``(1, length)``."""
-        self._fitted()
-        if not isinstance(text, str):
-            raise QueryError(f"`text` must be a string; got {type(text).__name__}.")
-        if not 1 <= len(text) <= self.length:
-            raise QueryError(
-                f"`text` must have 1 to {self.length} characters; it has {len(text)}. "
-                "Split it, or fit a model with a longer `length`."
-            )
-        known = torch.zeros(1, self.length, dtype=torch.bool)
-        known[0, : len(text)] = torch.tensor([character != self.hole for character in text])
-        x = torch.zeros(1, self.length, dtype=torch.long)
-        x[known] = encode(text.replace(self.hole, self.alphabet_[0]), self.alphabet_)[
-            known[0, : len(text)]
-        ]
-        return x, known
+def text_folder(folder: str | Path) -> Path:
+    """The folder of a model; "shipped" is the one that comes with the package."""
+    return SHIPPED if str(folder) == "shipped" else Path(folder)
 
 
-def _generator(seed: int | None) -> torch.Generator | None:
-    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))
+def _settings(notes: dict[str, Any], folder: str | Path) -> TrainingSettings | None:
+    """How a saved model was trained; older ones do not say it."""
+    if "settings" not in notes:
+        return None
+    try:
+        return TrainingSettings(**notes["settings"])
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(
+            f'"{folder}" has settings that cannot be read ({error}). Load it with the version of '
+            "anyorder that saved it."
+        ) from None
+
+
+def _in_words(refusal: str) -> str:
+    """A refusal to go on with another training, without the names of fields."""
+    for field, words in OTHER_RUNS.items():
+        refusal = re.sub(rf"(holds another run: ){field}\. Train", rf"\g<1>{words}. Train", refusal)
+    return refusal

@@ -7,8 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from anyorder.errors import check_choice, check_count
@@ -20,6 +18,7 @@ from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic
 from anyorder.query_laws import MarginalQueries, Query, QueryLaw
 from anyorder.reproduce.jobs import run_jobs
 from anyorder.reproduce.record import Paired, Record, Row, check_record, command, print_json
+from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_models import (
     SCALES,
     TABLE1,
@@ -60,22 +59,39 @@ class LastEdges(QueryLaw):
         return self._sets._log_prob(nothing, given | query).masked_fill(~last, -torch.inf)
 
 
+BASELINE = "card_uniform"
+"""The law that differences are from."""
+
+
 def _uniform(n: int) -> UniformCardinality:
     return UniformCardinality(n)
 
 
 LAWS: Mapping[str, Entry] = {
     "card_uniform": TABLE1["ardm"],
-    "a_only": Entry("masked", lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol),
-    "b_only": Entry(
-        "masked", lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom()
+    "a_only": Entry(
+        "insight A: one edge a mask, the masks as often as they are asked",
+        "masked", lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol,
     ),
-    "a_and_b": Entry("masked", lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol),
-    "b_cr": Entry("masked", lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom()),
+    "b_only": Entry(
+        "insight B: masks as often as inference visits them, in random orders",
+        "masked", lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom(),
+    ),
+    "a_and_b": Entry(
+        "A and B: masks as often as MAC visits them",
+        "masked", lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol,
+    ),
+    "b_cr": Entry(
+        "B with cardinality reweighting",
+        "masked", lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom(),
+    ),
     "a_and_b_cr": TABLE1["mac"],
-    "exact_weights": Entry("masked", lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol),
+    "exact_weights": Entry(
+        "MAC, each prediction weighted as inference uses it",
+        "masked", lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol,
+    ),
     "exact_path": TABLE1["path"],
-}
+}  # fmt: skip
 
 
 def figure3_entry(name: str) -> Entry:
@@ -94,6 +110,7 @@ def figure3(
     scale: str = "tiny",
     data: Path | None = None,
     out: Path = Path("runs/figure3"),
+    models: list[str] | None = None,
     minutes: float | None = None,
     at_once: int = 1,
     seed: int = 0,
@@ -106,6 +123,7 @@ def figure3(
         scale: "tiny", "small" or "paper"; see `table1`.
         data: text8, or the folder that holds it; without it, the text that ships with Python.
         out: Where runs go, and `figure3.csv` and `figure3.png` beside them.
+        models: Which laws; all by default.
         minutes: Of training for each law, in place of the scale's budget.
         at_once: How many are trained at a time, one thread each.
         seed: Of the questions that are evaluated.
@@ -115,11 +133,14 @@ def figure3(
     check_choice("scale", scale, SCALES)
     check_count("at_once", at_once)
     check_record(record)
+    names = models or list(LAWS)
+    for name in names:
+        check_choice("models", name, LAWS)
     size, text = with_minutes(SCALES[scale], minutes), read_text(data)
     folder, about = out / scale, identity(size, text, seed)
     job = TextJob(figure3_entry, measure, size, data, seed)
-    results, source = run_jobs(job, LAWS, folder, identity=about, at_once=at_once)
-    curves = {name: read_curve(folder / name) for name in LAWS}
+    results, source = run_jobs(job, names, folder, identity=about, at_once=at_once)
+    curves = {name: read_curve(folder / name) for name in results}
     write_curves(folder / "figure3.csv", curves)
     rows = [
         Row(text.name, name, "marginal_bits", found.value, found.se, len(found.rows))
@@ -131,37 +152,44 @@ def figure3(
         "minutes": minutes,
         "seed": seed,
     }
-    kept = Record(command("figure3", options), about, rows, _paired(text.name, results), source)
+    ran = command("figure3", options, models=models)
+    kept = Record(ran, about, rows, _paired(text.name, results), source)
     if record is not None:
         kept.save(record)
     if json:
         print_json(kept.to_json())
         return
-    console = Console()
-    console.print(_shown(text.name, scale, results))
+    _show(text.name, scale, results)
     drawn = draw_curves(folder / "figure3.png", curves)
-    console.print(f"Curves: {folder / 'figure3.csv'}" + (f" and {drawn}" if drawn else ""))
+    picture = f" and {drawn}" if drawn else '. No picture: pip install "anyorder[plot]"'
+    report_console().print(f"\nCurves: {folder / 'figure3.csv'}{picture}", soft_wrap=True)
 
 
 def _paired(source: str, results: dict[str, dict[str, Estimate]]) -> list[Paired]:
-    baseline = results["card_uniform"]["marginal"]
+    if BASELINE not in results:
+        return []
+    baseline = results[BASELINE]["marginal"]
     differences = {name: found["marginal"].minus(baseline) for name, found in results.items()}
     return [
-        Paired(source, name, "card_uniform", "marginal_bits", found.value, found.se)
+        Paired(source, name, BASELINE, "marginal_bits", found.value, found.se)
         for name, found in differences.items()
-        if name != "card_uniform"
+        if name != BASELINE
     ]
 
 
-def _shown(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> Table:
-    table = Table(title=f"Figure 3 at scale {scale}: {source}, marginal bits")
-    for title in ("law", "bits", "less card_uniform"):
-        table.add_column(title, justify="left" if title == "law" else "right")
-    baseline = results["card_uniform"]["marginal"]
+def _show(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> None:
+    console = report_console()
+    console.print(f"Figure 3 at scale {scale}: {source}, marginal bits; less is better")
+    table = report_table("law", "bits", f"minus {BASELINE}")
+    differences = {pair.a: pair for pair in _paired(source, results)}
     for name, found in results.items():
-        difference = "" if name == "card_uniform" else str(found["marginal"].minus(baseline))
+        pair = differences.get(name)
+        difference = "" if pair is None else f"{pair.difference:+.4f} ± {pair.se:.4f}"
         table.add_row(name, str(found["marginal"]), difference)
-    return table
+    console.print(table)
+    console.print(legend(LAWS, results))
+    if scale == "tiny":
+        console.print(f"\n{TOO_SHORT}")
 
 
 def draw_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> Path | None:

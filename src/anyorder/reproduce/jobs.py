@@ -53,7 +53,6 @@ def run_jobs(
     console = Console(stderr=True)
     if at_once == 1:
         for name in left:
-            console.print(f"{name}: training")
             _run(job, name, folder / name, plain)
     else:
         with ProcessPoolExecutor(
@@ -75,6 +74,8 @@ def _one_thread() -> None:
 
 
 def _run(job: Job, name: str, folder: Path, identity: dict[str, Any]) -> None:
+    if is_first_process():
+        Console(stderr=True).print(f"{name}: training")
     folder.mkdir(parents=True, exist_ok=True)
     began = source()
     estimates = job(name, folder)

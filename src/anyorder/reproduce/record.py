@@ -103,13 +103,13 @@ def command(name: str, options: dict[str, object], *, models: list[str] | None =
     """A `reproduce` command as it would be typed: options that are None were left out."""
     given = {key: value for key, value in options.items() if value is not None}
     words = [f"--{key.replace('_', '-')} {value}" for key, value in given.items()]
-    words += [f"--models {model}" for model in models or ()]
+    words += ["--models", *models] if models else []
     return " ".join(["anyorder reproduce", name, *words])
 
 
 def print_json(document: dict[str, Any]) -> None:
     """Prints one JSON object as one line, the last of standard output."""
-    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def _git(*arguments: str) -> str | None:

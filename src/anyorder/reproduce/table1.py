@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from anyorder.errors import check_choice, check_count
 from anyorder.evaluation import Estimate
 from anyorder.reproduce.jobs import run_jobs
 from anyorder.reproduce.record import Paired, Record, Row, check_record, command, print_json
+from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_models import (
     SCALES,
     TABLE1,
@@ -38,6 +36,8 @@ PAIRS = (
 """Differences that the table states, a - b: negative is better for a."""
 
 ASKS_NO_CONDITIONALS = ("path", "path_rnd", "path_one_stream", "left_to_right")
+
+NO_CONDITIONALS = "* not trained on conditional questions: its encoder of evidence is as it began."
 
 METRICS = ("joint", "marginal", "conditional")
 
@@ -100,7 +100,7 @@ def table1(
     if json:
         print_json(kept.to_json())
     else:
-        Console().print(_shown(text.name, scale, results))
+        _show(text.name, scale, results)
 
 
 def _rows(source: str, results: dict[str, dict[str, Estimate]]) -> list[Row]:
@@ -123,23 +123,32 @@ def _paired(source: str, results: dict[str, dict[str, Estimate]]) -> list[Paired
     return paired
 
 
-def _shown(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> Table:
-    table = Table(title=f"Table 1 at scale {scale}: {source}, bits")
-    table.add_column("model")
-    table.caption = "* not trained on conditional questions: its encoder of evidence is as it began"
-    for title in ("joint", "marginal", "conditional", "paper: joint, marginal"):
-        table.add_column(title, justify="right")
+def _show(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> None:
+    console = report_console()
+    console.print(f"Table 1 at scale {scale}: {source}, bits; less is better")
+    table = report_table("model", *METRICS, "paper: joint,\nmarginal")
     for name, estimates in results.items():
         paper = ", ".join(f"{v:.2f}" for v in PAPER.get(name, ()) if v is not None)
-        cells = [str(estimates[metric]) for metric in METRICS]
-        cells[-1] += "*" if name in ASKS_NO_CONDITIONALS else ""
+        cells = [_cell(estimates[metric].value, estimates[metric].se) for metric in METRICS]
+        cells[-1] += "*" if name in ASKS_NO_CONDITIONALS else " "
         table.add_row(name, *cells, paper)
         for metric in (m for m in estimates if m not in METRICS):
-            table.add_row(f"  {metric}", str(estimates[metric]), "", "", "")
+            found = estimates[metric]
+            table.add_row(f"  {metric}", _cell(found.value, found.se), "", "", "")
+    console.print(table)
+    if any(name in ASKS_NO_CONDITIONALS for name in results):
+        console.print(f"{NO_CONDITIONALS}\n")
     differences = {(p.a, p.b, p.metric): p for p in _paired(source, results)}
-    table.add_section()
-    for a, b in PAIRS:
-        if (a, b, "joint_bits") in differences:
+    if differences:
+        table = report_table("a - b: negative is better for a", *METRICS)
+        for a, b in dict.fromkeys((a, b) for a, b, _ in differences):
             pairs = [differences[a, b, f"{metric}_bits"] for metric in METRICS]
-            table.add_row(f"{a} - {b}", *(f"{p.difference:+.4f} ± {p.se:.4f}" for p in pairs), "")
-    return table
+            table.add_row(f"{a} - {b}", *(_cell(p.difference, p.se, sign="+") for p in pairs))
+        console.print(table)
+    console.print(legend(TABLE1, results))
+    if scale == "tiny":
+        console.print(f"\n{TOO_SHORT}")
+
+
+def _cell(value: float, se: float, *, sign: str = "") -> str:
+    return f"{value:{sign}.3f} ± {se:.3f}"

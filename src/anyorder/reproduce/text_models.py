@@ -87,8 +87,9 @@ SCALES: Mapping[str, Scale] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One model: its contract, its objective and its protocol, for N variables."""
+    """One model: what it is in words; its contract, objective and protocol, for N variables."""
 
+    meaning: str
     network: Literal["masked", "path", "single_stream"]
     objective: Callable[[int], Objective]
     protocol: Callable[[int], DecompositionProtocol]
@@ -100,27 +101,45 @@ def mac_protocol(n: int) -> DecompositionProtocol:
 
 
 TABLE1: Mapping[str, Entry] = {
-    "ardm": Entry("masked", lambda _: ArdmLoss(), lambda _: RemoveRandom()),
-    "mac": Entry("masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol),
+    "ardm": Entry(
+        "ARDM: masked, trained on all masks alike",
+        "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
+    ),
+    "mac": Entry(
+        "MAC: masked, trained on the masks of its questions (D^CR)",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
+    ),
     "mac_strided": Entry(
+        "MAC in a strided order, as the published command",
         "masked",
         lambda n: MacLoss(UniformCardinality(n)),
         lambda n: RemoveGreatest(strided(n, max(2, n // STRIDES))),
     ),
-    "path": Entry("path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol),
-    "path_mix": Entry("path", lambda n: PathLoss(text_queries(n)), mac_protocol),
-    "path_rnd": Entry("path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom()),
-    # One stream: half the tokens, so more steps in the same time; no `univariates`.
+    "path": Entry(
+        "path network, two streams, marginal questions",
+        "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    "path_mix": Entry(
+        "path network, two streams, any questions: what TextModel is",
+        "path", lambda n: PathLoss(text_queries(n)), mac_protocol,
+    ),
+    "path_rnd": Entry(
+        "path network, two streams, random orders",
+        "path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom(),
+    ),
     "path_one_stream": Entry(
-        "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol
+        "path network, one stream, marginal questions",
+        "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
     "path_mix_one_stream": Entry(
-        "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol
+        "path network, one stream, any questions",
+        "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol,
     ),
     "left_to_right": Entry(
-        "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol
+        "an ordinary language model: one stream, the joint only",
+        "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol,
     ),
-}
+}  # fmt: skip
 
 
 def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
