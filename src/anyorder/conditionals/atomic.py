@@ -46,7 +46,7 @@ class AtomicDistribution:
         """The probability of at most `values`."""
         probability = self.branches.log_probs.exp()
         reached = self.atoms <= values.unsqueeze(-1)
-        steps = probability[..., :-1].masked_fill(~reached, 0).sum(dim=-1)
+        steps = torch.where(reached, probability[..., :-1], 0).sum(dim=-1)
         return steps + probability[..., -1] * self.elsewhere.cdf(values)
 
     def icdf(self, probability: Tensor) -> Tensor:

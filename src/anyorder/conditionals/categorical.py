@@ -28,13 +28,15 @@ class Categorical:
         return self.logits.log_softmax(dim=-1)
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log probability of `values`, the codes of levels. Shape ``(...)``."""
-        return self.log_probs.gather(-1, values.long().unsqueeze(-1)).squeeze(-1)
+        """The log probability of `values`, the codes of levels; several an edge may come first."""
+        logs = self.log_probs.expand(*values.shape, -1)
+        return logs.gather(-1, values.long().unsqueeze(-1)).squeeze(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
         """The probability of a code of at most `values`: for levels with an order."""
         codes = torch.arange(self.logits.shape[-1], device=self.logits.device)
-        return self.log_probs.exp().masked_fill(codes > values.unsqueeze(-1), 0).sum(dim=-1)
+        beyond = codes > values.unsqueeze(-1)
+        return torch.where(beyond, 0, self.log_probs.exp()).sum(dim=-1)
 
     def icdf(self, probability: Tensor) -> Tensor:
         """The least code whose CDF reaches a probability."""

@@ -35,6 +35,12 @@ class MixedDistribution:
     parts: list[tuple[Tensor, Distribution]]
     like: Tensor
 
+    @property
+    def only(self) -> Distribution:
+        """The distribution of flat edges that are all of one kind: takes several values an edge."""
+        ((_, part),) = self.parts
+        return part
+
     def log_prob(self, values: Tensor) -> Tensor:
         """The log probability or density."""
         return self._of(lambda part, v: part.log_prob(v), values)

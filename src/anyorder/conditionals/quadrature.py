@@ -15,8 +15,8 @@ BISECTIONS = 64
 NODES = 512
 """Quantiles that stand for a distribution in its entropy and the search for its mode."""
 
-MEAN_CELLS, MEAN_DEPTH = 128, 24
-"""Cells of a mean, and how often the outermost of them are halved."""
+MEAN_DEPTH = 24
+"""The outermost cells of a mean have this probability, as a power of one half."""
 
 REFINEMENTS = 24
 """Golden sections of the bracket around the best candidate."""
@@ -47,14 +47,17 @@ def quantile_nodes(like: Tensor) -> Tensor:
     return (torch.arange(NODES, dtype=like.dtype, device=like.device) + 0.5) / NODES
 
 
-def mean_rule() -> tuple[Tensor, Tensor]:
+def mean_rule(cells: int = 128) -> tuple[Tensor, Tensor]:
     """Probabilities whose quantiles have the mean of a distribution, and their weights, float64.
 
     Cells of equal probability, and at both ends ever smaller ones, each half of the one before:
     the mean of a skewed column is in its tail.
+
+    Args:
+        cells: Of equal probability, a power of two; fewer do where many distributions are mixed.
     """
-    tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(MEAN_CELLS)), -1, dtype=torch.float64)
-    bulk = torch.arange(1, MEAN_CELLS, dtype=torch.float64) / MEAN_CELLS
+    tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(cells)), -1, dtype=torch.float64)
+    bulk = torch.arange(1, cells, dtype=torch.float64) / cells
     ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
     edges = torch.cat([ends[:1], tail, bulk, 1 - tail.flip(0), ends[1:]])
     return (edges[1:] + edges[:-1]) / 2, edges.diff()

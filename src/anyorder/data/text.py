@@ -45,8 +45,9 @@ class Text:
     test: Tensor
 
 
-def load_text8(path: Path) -> Text:
+def load_text8(path: str | Path) -> Text:
     """Reads text8: the raw file, its zip, or the folder that holds either of them."""
+    path = Path(path)
     if path.is_dir():
         found = [path / name for name in ("text8", "text8.zip") if (path / name).exists()]
         if not found:
@@ -71,8 +72,9 @@ def _text8_bytes(path: Path) -> bytes:
         return archive.read("text8")
 
 
-def load_text(path: Path) -> Text:
+def load_text(path: str | Path) -> Text:
     """Reads any UTF-8 text; its alphabet is the characters that it holds."""
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

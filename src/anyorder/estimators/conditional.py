@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from anyorder.conditionals.mixed import MixedDistribution
 from anyorder.conditionals.quadrature import NODES, invert, mean_rule
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import Column, NumberColumn
@@ -87,9 +88,11 @@ class Conditional:
     def mean(self) -> Any:
         """The expectation; of dates, a date."""
         column = self._number("mean")
-        shares, weights = (part.numpy() for part in mean_rule())
-        numbers = column.numbers(self._quantile_codes(shares))
-        return column.unrounded(np.array([(weights * numbers).sum()])).iloc[0]
+        shares, weights = mean_rule() if len(self.weights) == 1 else mean_rule(16)
+        each = self._evaluate("icdf", shares[:, None].expand(-1, len(self.weights)))
+        numbers = column.numbers(each.double().flatten().numpy()).reshape(each.shape)
+        mean = weights.numpy() @ numbers @ self.weights.cpu().double().numpy()
+        return column.unrounded(np.array([mean])).iloc[0]
 
     def mode(self) -> Any:
         """The most probable level or repeated value, or where the density is highest.
@@ -104,7 +107,10 @@ class Conditional:
         masses = self._mixed("log_prob", atoms, exponential=True) if len(atoms) else np.zeros(1)
         if masses.sum() > 0.5:
             return column.decode(atoms[[masses.argmax()]]).iloc[0]
-        codes = self._quantile_codes((np.arange(NODES) + 0.5) / NODES)
+        number = max(2, NODES // len(self.weights))  # of each draw: together they span the mixture
+        shares = (torch.arange(number, dtype=torch.float64) + 0.5) / number
+        each = self._evaluate("icdf", shares[:, None].expand(-1, len(self.weights)))
+        codes = each.double().flatten().numpy()
         smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
         heights = self._mixed("log_prob", smooth, exponential=True)
         return column.decode(smooth[[heights.argmax()]]).iloc[0]
@@ -187,10 +193,10 @@ class Conditional:
     @torch.no_grad()
     def _evaluate(self, method: str, inputs: Tensor) -> Tensor:
         """What each draw answers for each input. Shape ``(values, draws)``."""
-        parts = []
-        for part in inputs.split(max(1, EDGES_AT_ONCE // len(self.features))):
-            features = self.features.expand(len(part), *self.features.shape)
-            asked = torch.full(part.shape, self.variable, device=features.device)
-            conditional = self.model.conditionals(features, asked)
-            parts.append(getattr(conditional, method)(part.to(features.device)).cpu())
-        return torch.cat(parts)
+        device = self.features.device
+        asked = torch.full((len(self.features),), self.variable, device=device)
+        conditional = self.model.conditionals(self.features, asked)
+        assert isinstance(conditional, MixedDistribution)
+        answer = getattr(conditional.only, method)
+        size = max(1, EDGES_AT_ONCE // len(self.features))
+        return torch.cat([answer(part.to(device)).cpu() for part in inputs.split(size)])
