@@ -275,7 +275,7 @@ def test_weights_count():
     weight = np.where(coin.side == "heads", 9.0, 1.0)
     model = TableModel(**TINY, max_steps=150).fit(coin, sample_weight=weight)
     assert model.conditional("side").probabilities()["heads"] == pytest.approx(0.9, abs=0.04)
-    with pytest.raises(ConfigError, match="`sample_weight` must hold 400 numbers"):
+    with pytest.raises(ConfigError, match="`sample_weight` must hold 400 finite numbers"):
         model.fit(coin, sample_weight=[1.0])
 
 
@@ -397,3 +397,42 @@ def test_any_table_can_be_fitted_saved_and_asked(tmp_path_factory, columns):
     assert torch.equal(
         *(torch.tensor(m.outliers(some).to_numpy()).nan_to_num() for m in (model, loaded))
     )
+
+
+def test_what_fails_leaves_the_model_that_was_there(frame):
+    model = clone(QUICK)
+    with pytest.raises(ConfigError, match="sample_weight"):
+        model.fit(frame, sample_weight=[1.0])
+    with pytest.raises(QueryError, match="knows nothing yet"):
+        model.log_prob(frame)
+    before = model.fit(frame).log_prob(frame)
+    with pytest.raises(SchemaError, match="`y` must hold one value"):
+        model.fit(frame, [1, 2])
+    with pytest.raises(SchemaError, match='`y` is called "age"'):
+        model.fit(frame, frame.age)
+    np.testing.assert_array_equal(model.log_prob(frame), before)
+
+
+def test_rows_that_lack_what_is_asked_are_left_out(frame):
+    model = TableModel(**TINY, max_steps=3, queries=[(["age"], ["job"], 1.0)]).fit(frame)
+    assert model.conditional("job", given={"age": 40}).probabilities().sum() == pytest.approx(1)
+
+
+def test_options_may_be_numpys_and_names_alone(frame):
+    options = {"random_state": np.int64(1), "width": np.int64(8), "learning_rate": np.float32(1e-3)}
+    model = TableModel(layers=1, heads=2, max_steps=2, context="member", **options).fit(frame)
+    assert "member" not in model.table_.names
+    assert model.log_prob(frame, query=frame.columns[:1]).shape == (len(frame),)
+
+
+def test_odd_names_and_levels():
+    odd = pd.DataFrame({"row": [1.0, 2.0, 3.5] * 8, 0: pd.Categorical([3, 5, 9] * 8)})
+    model = clone(QUICK).fit(odd)
+    assert list(model.outliers(odd).columns) == ["row_", "row", "0"]
+    odd.loc[0, 0] = None
+    assert model.impute(odd, random_state=0)["0"].notna().all()
+    assert set(model.predict(odd, target=0)) <= {3, 5, 9}
+    with pytest.raises(QueryError, match="must hold levels"):
+        model.sample(2, given={"0": [None]})
+    drawn = model.sample(2, given={"row": 2.1}, random_state=0)
+    assert drawn.row.tolist() == [2.1, 2.1]

@@ -49,7 +49,10 @@ def plain(series: pd.Series) -> pd.Series:
     """A series of numpy's or pandas' own dtypes: no categories, Arrow or sparse ones."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return plain(series.astype(dtype.categories.dtype if len(dtype.categories) else object))
+        under = dtype.categories.dtype if len(dtype.categories) else object
+        if isinstance(under, np.dtype) and under.kind in "iub" and series.isna().any():
+            under = "boolean" if under.kind == "b" else "Int64"  # numpy's have no gaps
+        return plain(series.astype(under))
     if isinstance(dtype, pd.SparseDtype):
         return series.sparse.to_dense()
     if isinstance(dtype, pd.ArrowDtype):

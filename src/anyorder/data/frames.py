@@ -8,9 +8,11 @@ A "?" is text unless it is declared in `missing_values`.
 import bz2
 import gzip
 import lzma
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import IO, Any
 
@@ -268,6 +270,7 @@ def _csv_options(file: Path, missing_values: Sequence[Any], text: Iterable[str])
         "na_values": [str(marker) for marker in missing_values],
         "dtype": dict.fromkeys(text, str),
         "low_memory": False,  # one dtype a column, not one a block
+        "index_col": False,  # a row with more cells than the header is an error, no index
         **EXACT_DECIMALS,
     }
 
@@ -286,10 +289,14 @@ def _without(frame: pd.DataFrame, missing_values: Sequence[Any]) -> pd.DataFrame
 def _sentences(file: Path) -> Iterator[None]:
     """Turns what pandas and pyarrow say of a damaged file into one sentence."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
     except UnicodeDecodeError as error:
         raise SchemaError(f'"{file}" is not UTF-8 text. Convert it to UTF-8 first.') from error
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError) as error:
+    except pd.errors.ParserWarning as error:
+        raise SchemaError(f'"{file}" has rows with more cells than its header names.') from error
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError, BadGzipFile) as error:
         if isinstance(error, SchemaError | ConfigError):
             raise
         raise SchemaError(f'"{file}" cannot be read as a table ({error}).') from error

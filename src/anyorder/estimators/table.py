@@ -18,9 +18,11 @@ from anyorder.data.table import TableSchema
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
+    SchemaError,
     check_choice,
     check_count,
     check_fraction,
+    check_seed,
 )
 from anyorder.estimators.table_answers import TableAnswers
 from anyorder.estimators.table_fitting import (
@@ -131,39 +133,43 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             sample_weight: How much each row counts.
             folder: Where checkpoints go; the same call goes on from the last one.
         """
-        frame = as_frame(X)
-        self.target_ = None
-        if y is not None:
-            self.target_ = str(getattr(y, "name", None) or "target")
-            frame = frame.assign(**{self.target_: np.asarray(y)})
-        seed = self._seed()
-        if not (self.warm_start and hasattr(self, "table_")):
-            self.table_ = TableSchema.infer(
+        features = as_frame(X)
+        frame, target = _with_target(features, y)
+        weights, seed = _weights(sample_weight, len(frame)), self._seed()
+        share = check_fraction("validation_share", self.validation_share)
+        if self.warm_start and hasattr(self, "model_"):
+            table, law, model = self.table_, self.queries_, self.model_
+            if list(frame.columns) != list(table.layout):
+                raise ConfigError("A warm start needs the columns of before: fit a new model.")
+        else:
+            table = TableSchema.infer(
                 frame,
                 types=self.types,
-                missing_values=self.missing_values,
-                context=self.context,
-                order=self.order,
+                missing_values=_listed(self.missing_values),
+                context=_listed(self.context),
+                order=None if self.order is None else _listed(self.order),
             )
-            self.queries_ = self._query_law()
-            self.model_ = build(self.table_.schema, self._shape(), seed).to(default_device())
-        self.feature_names_in_ = np.array(list(as_frame(X).columns), dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
-        x, missing = self.table_.encode(frame)
-        data = TableData(x, missing, _weights(sample_weight, len(frame)))
-        share = check_fraction("validation_share", self.validation_share)
+            law = self._query_law(table)
+            model = build(table.schema, self._shape(), seed).to(default_device())
+        x, missing = table.encode(frame)
+        data = TableData(x, missing, weights)
         kept, held_out = split(len(x), share, seed)
-        self.fit_ = train(
-            self.model_,
+        done = train(
+            model,
             data.at(kept),
-            self.queries_,
+            law,
             settings=self._settings(len(kept), len(held_out)),
             held_out=data.at(held_out),
             missing=self.missing,
             folder=None if folder is None else Path(folder),
-            notes=self._notes(),
+            notes=self._notes(table, target),
             progress=self.progress,
         )
+        # Only now: what fails leaves the model that was there.
+        self.table_, self.queries_, self.model_ = table, law, model
+        self.target_, self.fit_ = target, done
+        self.feature_names_in_ = np.array(list(features.columns), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> pd.DataFrame:  # noqa: N803
@@ -173,7 +179,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def save(self, folder: str | Path) -> None:
         """Saves the model with its columns and the questions that it was trained for."""
         self._fitted()
-        save_model(folder, self.model_, law=self.queries_, notes=self._notes())
+        save_model(
+            folder, self.model_, law=self.queries_, notes=self._notes(self.table_, self.target_)
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
@@ -207,28 +215,24 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
     def _seed(self) -> int:
-        return (
-            0
-            if self.random_state is None
-            else check_count("random_state", self.random_state, low=0)
-        )
+        return 0 if self.random_state is None else check_seed(self.random_state)
 
     def _shape(self) -> Shape:
         check_choice("network", self.network, get_args(Network))
         check_count("streams", self.streams, high=2)
         return Shape(
             self.network,
-            self.streams,
-            self.layers,
-            self.width,
-            self.heads,
+            int(self.streams),
+            check_count("layers", self.layers),
+            check_count("width", self.width),
+            check_count("heads", self.heads),
             self.head,
             check_fraction("dropout", self.dropout),
         )
 
-    def _query_law(self) -> QueryLaw:
+    def _query_law(self, table: TableSchema) -> QueryLaw:
         check_choice("missing", self.missing, get_args(Missing))
-        names, queries = self.table_.names, self.queries
+        names, queries = table.names, self.queries
         if isinstance(queries, str):
             check_choice("queries", queries, ("any",))
             return table_queries(len(names))
@@ -243,7 +247,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         entries = []
         for given, query, weight in queries:
             known, asked = (
-                column_set(self.table_, part, argument="queries").nonzero().flatten().tolist()
+                column_set(table, part, argument="queries").nonzero().flatten().tolist()
                 for part in (given, query)
             )
             entries.append((known, asked, weight))
@@ -257,7 +261,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             batch=batch,
             steps=steps,
             minutes=self.minutes,
-            learning_rate=self.learning_rate,
+            learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
             weight_decay=0.01,
             seed=self._seed(),
@@ -266,23 +270,52 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             checkpoint_minutes=2.0,
         )
 
-    def _notes(self) -> dict[str, Any]:
+    def _notes(self, table: TableSchema, target: str | None) -> dict[str, Any]:
         options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
-        return {
-            "domain": "table",
-            "table": self.table_.describe(),
-            "options": plain,
-            "target": self.target_,
-        }
+        plain = {k: _plain(v) for k, v in options.items()}
+        return {"domain": "table", "table": table.describe(), "options": plain, "target": target}
+
+
+def _with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
+    """The frame with a target given apart as its last column, and its name."""
+    if y is None:
+        return frame, None
+    values = y if isinstance(y, pd.Series) else np.asarray(y)
+    if getattr(values, "ndim", 0) != 1 or len(values) != len(frame):
+        raise SchemaError(f"`y` must hold one value for each of {len(frame)} rows.")
+    name = "target" if getattr(y, "name", None) is None else str(y.name)
+    if name in frame.columns:
+        raise SchemaError(f'`y` is called "{name}", and so is a column of X: rename one of them.')
+    series = pd.Series(values).set_axis(frame.index)
+    return frame.assign(**{name: series}), name
+
+
+def _listed(names: Any) -> list[Any]:
+    """One marker or name, or several, as a list."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str | int | float) else list(names)
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON holds it: numpy's numbers as Python's, what is listed as a list."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        return value
+    return [_plain(item) for item in value]
 
 
 def _weights(sample_weight: Any, rows: int) -> Tensor | None:
     if sample_weight is None:
         return None
-    weights = torch.as_tensor(np.asarray(sample_weight, dtype=np.float64))
-    if weights.shape != (rows,) or not (weights >= 0).all() or not weights.sum() > 0:
+    try:
+        weights = torch.as_tensor(np.asarray(sample_weight, dtype=np.float64))
+    except (TypeError, ValueError):
+        weights = torch.zeros(0, dtype=torch.float64)
+    good = weights.shape == (rows,) and bool((weights >= 0).all()) and 0 < weights.sum() < np.inf
+    if not good:
         raise ConfigError(
-            f"`sample_weight` must hold {rows} numbers, none negative and not all zero."
+            f"`sample_weight` must hold {rows} finite numbers, none negative and not all zero."
         )
     return weights

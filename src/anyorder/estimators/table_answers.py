@@ -18,7 +18,7 @@ from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import as_frame
 from anyorder.data.inference import marked
 from anyorder.data.table import TableSchema
-from anyorder.errors import QueryError, check_choice, check_count
+from anyorder.errors import QueryError, check_choice, check_count, check_seed
 from anyorder.estimators.conditional import Conditional
 from anyorder.estimators.privacy import PrivacyCheck, nearest_records
 from anyorder.estimators.table_batches import (
@@ -33,10 +33,12 @@ from anyorder.estimators.table_questions import (
     Names,
     column_set,
     column_sets,
+    listed_names,
     read_evidence,
 )
 from anyorder.model import AnyOrderModel
 from anyorder.queries import information_gain
+from anyorder.query_laws import QueryLaw
 from anyorder.soft_evidence import SoftEvidence, soft_evidence
 
 How = Literal["sample", "mean", "mode"]
@@ -55,6 +57,7 @@ class TableAnswers:
     table_: TableSchema
     model_: AnyOrderModel
     target_: str | None
+    queries_: QueryLaw
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
         """The log-likelihood, in nats and in the units of the columns, of each row.
@@ -65,7 +68,7 @@ class TableAnswers:
             given: Columns that are known; a gap there is unknown in that row.
         """
         frame = as_frame(X)
-        named = [query] if isinstance(query, str) else list(query or ())
+        named = listed_names(query, argument="query")
         x, missing = self._fitted().encode(frame, needs=named)
         asked, known = column_sets(self.table_, missing, query=query, given=given)
         factors = self.table_.log_density_factors(frame)
@@ -102,6 +105,9 @@ class TableAnswers:
         x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
         drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
         frame = self.table_.decode(drawn)
+        for name, value in (given or {}).items():  # as it was given, not as float32 has it
+            if isinstance(value, float | np.floating) and frame[name].dtype == np.float64:
+                frame[name] = float(value)
         if known.is_drawn:
             size = min(known.effective_sample_size, n_samples)
             frame.attrs["effective_sample_size"] = size
@@ -164,7 +170,8 @@ class TableAnswers:
         frames = [self._framed(self.table_.decode(filled[:, i]), frame) for i in range(draws)]
         if draws == 1:
             return frames[0]
-        return pd.concat(frames, keys=range(draws), names=["draw", "row"])
+        rows = frame.index.names if frame.index.nlevels > 1 else ["row"]
+        return pd.concat(frames, keys=range(draws), names=["draw", *rows])
 
     def transform(self, X: Any) -> pd.DataFrame:  # noqa: N803
         """Fills gaps by their best guesses, for pipelines."""
@@ -193,14 +200,18 @@ class TableAnswers:
         the canonical path.
 
         Returns:
-            A column "row", and one for each column of the model; gaps have no surprise.
+            A column "row" ("row_" if there is one of that name already), and one for each column of
+            the model; gaps have no surprise.
         """
         frame = as_frame(X)
         x, missing = self._fitted().encode(frame)
         have = ~missing
         rows = -row_log_prob(self.model_, x, query=have, given=torch.zeros_like(have))
         cells = cell_surprise(self.model_, x, missing)
-        found = {"row": rows / have.sum(dim=1)}
+        whole = "row"
+        while whole in self.table_.names:
+            whole += "_"
+        found = {whole: rows / have.sum(dim=1)}
         found |= dict(zip(self.table_.names, cells.T, strict=True))
         return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
 
@@ -255,7 +266,7 @@ class TableAnswers:
     def _without_target(self, X: Any, target: str | None) -> tuple[str, Tensor, Tensor]:  # noqa: N803
         """The column to predict, and all else that the rows have."""
         self._fitted()
-        name = target or self.target_
+        name = self.target_ if target is None else str(target)
         if name is None:
             raise QueryError("`target` must name the column to predict: fit without `y` has none.")
         column_set(self.table_, name, argument="target", allow_context=False)
@@ -298,4 +309,4 @@ class TableAnswers:
 def _generator(random_state: int | None) -> torch.Generator | None:
     if random_state is None:
         return None
-    return torch.Generator().manual_seed(check_count("random_state", random_state, low=0))
+    return torch.Generator().manual_seed(check_seed(random_state))

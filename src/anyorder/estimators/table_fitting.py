@@ -11,8 +11,9 @@ from torch import Tensor
 
 from anyorder.conditionals.heads import Head
 from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.lattice import row_masses
 from anyorder.losses import MacLoss, Objective, PathLoss
-from anyorder.masks import FixedCardinality
+from anyorder.masks import FixedCardinality, MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
@@ -120,9 +121,11 @@ class TableData:
         weights = None if self.weights is None else self.weights[rows]
         return TableData(self.x[rows], self.missing[rows], weights)
 
-    def rows(self, seed: int) -> Rows:
-        """What training draws from; rows without any value are left out."""
+    def rows(self, law: QueryLaw | MaskDistribution, seed: int) -> Rows:
+        """What training draws from; rows of which nothing can be asked are left out."""
         some = ~self.missing.all(dim=1)
+        if self.missing.any():
+            some[some.clone()] = row_masses(law, ~self.missing[some], weighting="edge") > 0
         kept = self if some.all() else self.at(some.nonzero().squeeze(1))
         available = ~kept.missing if kept.missing.any() else None
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
@@ -150,20 +153,23 @@ def train(
     valid = surprise_of(held_out, missing) if len(held_out.x) else None
     options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
     if missing == "mcar" or not data.missing.any():
-        rows = data.rows(settings.seed)
+        rows = data.rows(law, settings.seed)
         objective = objective_of(model, law)
         return fit(model, rows, objective, settings=settings, folder=folder, **options)
     n, stages = model.num_variables, _stages(settings)
     some = data.at((~data.missing).any(dim=1).nonzero().squeeze(1))  # of nothing nothing is learnt
     gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
-    whole = objective_of(model, MixtureQueries([FixedCardinality(n, n), gaps]), every_edge=True)
+    first = MixtureQueries([FixedCardinality(n, n), gaps])
+    whole = objective_of(model, first, every_edge=True)
     free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
     places = [None if folder is None else folder / f"stage-{i}" for i in range(len(stages))]
-    rows = data.rows(settings.seed)
+    rows = data.rows(first, settings.seed)
     found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
     for stage, place in zip(stages[1:], places[1:], strict=True):
         completed = complete(model, some, seed=stage.seed)
-        rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(stage.seed)
+        rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(
+            law, stage.seed
+        )
         found = fit(model, rows, free, settings=stage, folder=place, **options)
     return found
 

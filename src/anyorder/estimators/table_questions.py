@@ -52,7 +52,7 @@ def column_set(
     table: TableSchema, names: Names, *, argument: str, allow_context: bool = True
 ) -> Tensor:
     """The set of some columns. Shape ``(vars,)``."""
-    listed = [names] if isinstance(names, str) else list(names or ())
+    listed = listed_names(names, argument=argument)
     context = [column.name for column in table.context]
     members = torch.zeros(len(table.names), dtype=torch.bool)
     for name in listed:
@@ -66,6 +66,18 @@ def column_set(
                 f"{nearest(name, [*table.names, *context])}"
             )
     return members
+
+
+def listed_names(names: Any, *, argument: str) -> list[str]:
+    """One name, or several, as a list."""
+    if names is None or isinstance(names, str):
+        return [] if names is None else [names]
+    try:
+        return [str(name) for name in names]
+    except TypeError:
+        raise QueryError(
+            f"`{argument}` must be the name of a column or a list of them; got {names!r}."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -113,9 +125,9 @@ def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
     if not isinstance(column, NumberColumn):
         if isinstance(value, tuple) and len(value) == 2 and None in value:
             raise QueryError(f'"{name}" is a category: give a list of its levels, no interval.')
-        codes, _ = column.encode(pd.Series(list(value), name=name))
-        if not len(codes):
-            raise QueryError(f'The set of levels of "{name}" must not be empty.')
+        codes, missing = column.encode(pd.Series(list(value), name=name, dtype=object))
+        if not len(codes) or missing.any():
+            raise QueryError(f'The set of levels of "{name}" must hold levels; got {value!r}.')
         return Levels(tuple(sorted({int(code) for code in codes})))
     if not isinstance(value, tuple) or len(value) != 2:
         raise QueryError(
