@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from anyorder.commands.notation import read_given, read_names
-from anyorder.commands.runs import read_table_model
+from anyorder.commands.runs import read_run
 from anyorder.commands.showing import note, plain, show, words
 from anyorder.data.columns import NumberColumn
 from anyorder.errors import ConfigError, QueryError
 from anyorder.estimators.conditional import Conditional
+from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_questions import column_set
 from anyorder.reproduce.record import print_json
 
@@ -39,7 +40,7 @@ def query_table(
     columns = read_names(of, option="--of")
     if not columns:
         raise QueryError("`--of` must name a column.")
-    model = read_table_model(run)
+    model = read_run(run, TableModel)
     column_set(model.table_, columns, argument="--of", allow_context=False)
     known = read_given(model.table_, given)
     found = {name: model.conditional(name, given=known, random_state=seed) for name in columns}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -12,7 +13,16 @@ from anyorder.errors import CheckpointError, SchemaError
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_fitting import MAR_ROUNDS
+from anyorder.estimators.text import TextModel
 from anyorder.storage import RunFolder
+
+Model = TypeVar("Model", TableModel, TextModel)
+
+OTHERS: dict[type, tuple[str, str]] = {
+    TableModel: ("text; this asks for one of a table", "infill"),
+    TextModel: ("a table; this asks for one of text", "query"),
+}
+"""What a model that is not of a kind is of, and the verb that it answers to."""
 
 
 def finished_step(folder: Path) -> int | None:
@@ -25,13 +35,12 @@ def finished_step(folder: Path) -> int | None:
     return int(pairs[0].document["fit"]["step"])
 
 
-def read_table_model(run: Path) -> TableModel:
-    """A model of a table."""
+def read_run(run: Path, kind: type[Model]) -> Model:
+    """The model of a folder, even of a stopped training, or "shipped": of one kind."""
     model = load(run)
-    if not isinstance(model, TableModel):
-        raise CheckpointError(
-            f'"{run}" holds a model of text; this asks for one of a table. Try `anyorder infill`.'
-        )
+    if not isinstance(model, kind):
+        holds, verb = OTHERS[kind]
+        raise CheckpointError(f'"{run}" holds a model of {holds}. Try `anyorder {verb}`.')
     return model
 
 

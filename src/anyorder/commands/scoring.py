@@ -14,8 +14,8 @@ from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import show
 from anyorder.errors import QueryError, SchemaError, check_seed
 from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_batches import row_log_prob
-from anyorder.estimators.table_questions import column_set
+from anyorder.estimators.table_batches import log_prob_in_units
+from anyorder.estimators.table_questions import named_sets
 from anyorder.masks import Bernoulli
 from anyorder.query_laws import ConditionalQueries
 from anyorder.reproduce.record import print_json
@@ -114,12 +114,7 @@ def _stated(
 ) -> Tensor:
     """The log-likelihoods of one question, of the rows that have all that it asks."""
     table = model.table_
-    query = column_set(table, asked, argument="--query", allow_context=False)
-    given = column_set(table, known, argument="--given")
-    both = (query & given).nonzero()
-    if len(both):
-        name = table.names[int(both[0])]
-        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    query, given = named_sets(table, asked, known, prefix="--")
     x, missing = table.encode(frame, needs=asked)
     rows = ~(missing & query).any(dim=1)
     frame, x, missing = frame[rows.numpy()], x[rows], missing[rows]
@@ -148,5 +143,4 @@ def _log_prob(
     """In nats and in the units of the columns; the sets may differ from row to row."""
     if not len(x):
         return torch.zeros(0, dtype=torch.float64)
-    factors = model.table_.log_density_factors(frame)
-    return row_log_prob(model.model_, x, query=query, given=given) + (factors * query).sum(dim=1)
+    return log_prob_in_units(model.model_, model.table_, frame, x, query=query, given=given)

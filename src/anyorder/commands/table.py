@@ -19,7 +19,7 @@ from anyorder.commands.notation import (
     shell,
     written_given,
 )
-from anyorder.commands.runs import finished_step, read_table_model, table_chunks
+from anyorder.commands.runs import finished_step, read_run, table_chunks
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, show, words
 from anyorder.data.frames import as_frame, read_table, write_chunks
@@ -137,7 +137,7 @@ def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed
     check_seed(seed)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
-    filler = _Filler(read_table_model(run), draws, how, seed)
+    filler = _Filler(read_run(run, TableModel), draws, how, seed)
     rows = write_chunks(filler.completed(file), out) // draws
     note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {out}")
 
@@ -185,7 +185,7 @@ def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed
     """Draws rows; see `anyorder sample --help`."""
     check_count("n", n)
     check_seed(seed)
-    model = read_table_model(run)
+    model = read_run(run, TableModel)
     known = read_given(model.table_, given)
     sizes: list[float] = []
 

@@ -8,11 +8,10 @@ from typing import Any
 from rich.console import Console
 
 from anyorder.commands.notation import shell
-from anyorder.commands.runs import finished_step
+from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
-from anyorder.errors import CheckpointError, ConfigError
-from anyorder.estimators.loading import load
+from anyorder.errors import ConfigError
 from anyorder.estimators.text import TEXT_SETTINGS, TextModel
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
@@ -74,7 +73,7 @@ def infill_text(
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
     _check_drawing(n, greedy, temperature)
-    fills = read_model(run).infill(
+    fills = read_run(run, TextModel).infill(
         text,
         n=n,
         how="greedy" if greedy else "sample",
@@ -119,16 +118,6 @@ def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, j
         title=f"{text.name}: its test part, the last 5%; less is better",
         numbers=["bits a character", "chunks"],
     )
-
-
-def read_model(run: Path) -> TextModel:
-    """A model by what a user typed: its folder, even of a stopped training, or "shipped"."""
-    model = load(run)
-    if not isinstance(model, TextModel):
-        raise CheckpointError(
-            f'"{run}" holds a model of a table; this asks for one of text. Try `anyorder query`.'
-        )
-    return model
 
 
 def read_text(file: str) -> Text:

@@ -1,5 +1,6 @@
 """What distributions on the real line share, given a density, a CDF and its inverse."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -8,6 +9,9 @@ from torch import Tensor
 from anyorder.conditionals.quadrature import highest, mean_rule, quantile_nodes
 from anyorder.errors import QueryError
 from anyorder.random_sets import uniform
+
+HALF_LOG_TAU = math.log(2 * math.pi) / 2
+"""Minus the log density of a standard normal at zero."""
 
 DRAWN_EDGE = 2.0**-53
 """Uniform numbers are kept this far from 0 and 1, whose quantiles are infinite."""

@@ -7,16 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.special import log_ndtr, ndtr, ndtri
+from torch.special import ndtr, ndtri
 
-from anyorder.conditionals.continuous import DRAWN_EDGE, ContinuousDistribution
+from anyorder.conditionals.continuous import DRAWN_EDGE, HALF_LOG_TAU, ContinuousDistribution
 from anyorder.conditionals.quadrature import highest, invert
 from anyorder.errors import QueryError
 from anyorder.random_sets import uniform
 
 Component = Literal["gaussian", "logistic"]
-
-HALF_LOG_TAU = math.log(2 * math.pi) / 2
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,6 @@ class Mixture(ContinuousDistribution):
         z = self._standard(values)
         below = ndtr(z) if self.component == "gaussian" else z.sigmoid()
         return (self.logits.softmax(-1) * below).sum(-1)
-
-    def log_cdf(self, values: Tensor) -> Tensor:
-        """The log of the CDF, accurate far out on the left."""
-        z = self._standard(values)
-        below = log_ndtr(z) if self.component == "gaussian" else F.logsigmoid(z)
-        return (self.logits.log_softmax(-1) + below).logsumexp(-1)
 
     def icdf(self, probability: Tensor) -> Tensor:
         """The quantile: it lies between the least and the greatest of the components'."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
-from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.continuous import HALF_LOG_TAU, ContinuousDistribution
 
 BOUND = 4.0
 """Where the spline ends, in standard deviations of the base."""
@@ -26,8 +26,6 @@ LEAST_BIN = 1e-3
 """Of the spline's interval: bins stay this wide and high."""
 
 LEAST_SLOPE = 1e-3
-
-HALF_LOG_TAU = math.log(2 * math.pi) / 2
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from anyorder.estimators.table_batches import (
     draw_rows,
     fill_gaps,
     level_probabilities,
+    log_prob_in_units,
     row_log_prob,
 )
 from anyorder.estimators.table_questions import (
@@ -71,9 +72,8 @@ class TableAnswers:
         named = listed_names(query, argument="query")
         x, missing = self._fitted().encode(frame, needs=named)
         asked, known = column_sets(self.table_, missing, query=query, given=given)
-        factors = self.table_.log_density_factors(frame)
-        found = row_log_prob(self.model_, x, query=asked, given=known)
-        return (found + (factors * asked).sum(dim=1)).numpy()
+        sets = {"query": asked, "given": known}
+        return log_prob_in_units(self.model_, self.table_, frame, x, **sets).numpy()
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """The log-likelihood of all that each row has."""

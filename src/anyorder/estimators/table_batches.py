@@ -35,6 +35,20 @@ def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tenso
     return torch.cat(found)
 
 
+def log_prob_in_units(
+    model: AnyOrderModel,
+    table: TableSchema,
+    frame: pd.DataFrame,
+    x: Tensor,
+    *,
+    query: Tensor,
+    given: Tensor,
+) -> Tensor:
+    """The same in the units of the columns, for the rows of a frame and their codes `x`."""
+    factors = table.log_density_factors(frame)
+    return row_log_prob(model, x, query=query, given=given) + (factors * query).sum(dim=1)
+
+
 def cell_surprise(model: AnyOrderModel, x: Tensor, missing: Tensor) -> Tensor:
     """Minus the log-likelihood of each cell given all others of its row; NaN for gaps."""
     have, cells = ~missing, torch.full(missing.shape, torch.nan, dtype=torch.float64)

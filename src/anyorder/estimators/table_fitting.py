@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anyorder.conditionals.heads import Head
 from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.estimators.table_batches import fill_gaps
 from anyorder.lattice import row_masses
 from anyorder.losses import MacLoss, Objective, PathLoss
 from anyorder.masks import FixedCardinality, MaskDistribution
@@ -20,7 +21,7 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import log_prob, sample
+from anyorder.queries import log_prob
 from anyorder.query_laws import ConditionalQueries, QueryLaw
 from anyorder.query_mixtures import MixtureQueries, any_queries
 from anyorder.training.fit import Fit, fit
@@ -42,9 +43,6 @@ FEWEST_HELD_OUT = 8
 
 MAR_ROUNDS = 8
 """How often gaps are completed anew under missing="mar"."""
-
-COMPLETED_AT_ONCE = 512
-"""Rows whose gaps are drawn together."""
 
 
 def table_queries(num_variables: int) -> QueryLaw:
@@ -166,7 +164,8 @@ def train(
     rows = data.rows(first, settings.seed)
     found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
     for stage, place in zip(stages[1:], places[1:], strict=True):
-        completed = complete(model, some, seed=stage.seed)
+        source = torch.Generator().manual_seed(stage.seed)
+        completed = fill_gaps(model, some.x, some.missing, draws=1, generator=source)[:, 0]
         rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(
             law, stage.seed
         )
@@ -205,16 +204,6 @@ def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderMode
         return -float((weights * logs).sum() / total) / math.log(2)
 
     return surprise
-
-
-def complete(model: AnyOrderModel, data: TableData, *, seed: int) -> Tensor:
-    """The rows with their gaps drawn from p(missing | observed)."""
-    filled, generator = data.x.clone(), torch.Generator().manual_seed(seed)
-    for rows in data.missing.any(dim=1).nonzero().squeeze(1).split(COMPLETED_AT_ONCE):
-        gaps = data.missing[rows]
-        drawn = sample(model, data.x[rows], query=gaps, given=~gaps, generator=generator)
-        filled[rows] = drawn[:, 0].to(filled)
-    return filled
 
 
 def _stages(settings: TrainingSettings) -> list[TrainingSettings]:

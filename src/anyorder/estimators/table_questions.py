@@ -33,11 +33,7 @@ def column_sets(
     known = column_set(table, given, argument="given") & ~missing
     if query is None:
         return ~missing & ~known, known
-    asked = column_set(table, query, argument="query", allow_context=False)
-    both = (asked & column_set(table, given, argument="given")).nonzero()
-    if len(both):
-        name = table.names[int(both[0])]
-        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    asked, _ = named_sets(table, query, given)
     gaps = (asked & missing).nonzero()
     if len(gaps):
         row, place = gaps[0].tolist()
@@ -46,6 +42,22 @@ def column_sets(
             "likelihood. Drop the row, or leave `query` out to ask what each row has."
         )
     return asked.expand_as(missing), known
+
+
+def named_sets(
+    table: TableSchema, query: Names, given: Names, *, prefix: str = ""
+) -> tuple[Tensor, Tensor]:
+    """The sets of columns that are asked and given, which must not share one. Shapes ``(vars,)``.
+
+    `prefix` is what stands before the names of these arguments where they were typed.
+    """
+    asked = column_set(table, query, argument=f"{prefix}query", allow_context=False)
+    known = column_set(table, given, argument=f"{prefix}given")
+    both = (asked & known).nonzero()
+    if len(both):
+        name = table.names[int(both[0])]
+        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    return asked, known
 
 
 def column_set(
