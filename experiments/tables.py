@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 from anyorder.cli import run
 from anyorder.errors import ConfigError
 from anyorder.reproduce.table7 import PAPER_ENTROPY
-from anyorder.reproduce.text_models import TABLE1
+from anyorder.reproduce.text_catalogue import TABLE1
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md"]

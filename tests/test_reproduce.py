@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 
+from anyorder.cli import main
 from anyorder.reproduce import table7
+from anyorder.reproduce.budget import equal_steps, kept_steps
 from anyorder.reproduce.record import Paired, Record, Row
 from anyorder.reproduce.table7 import COLUMNS, PAPER_ROWS, _document, _plug_in_entropy
 
@@ -89,3 +91,35 @@ def test_a_record_of_code_outside_git_has_no_commit(monkeypatch, tmp_path):
     assert document["paired"] == [
         {"dataset": "d", "a": "a", "b": "b", "metric": "x", "difference": 0.5, "se": 0.1}
     ]
+
+
+def test_models_get_steps_for_equal_time():
+    turns = []
+
+    def timer(name, seconds):
+        def step(turn):
+            turns.append(name)
+            return seconds * (0.5 if turn % 2 else 1.5)  # questions differ
+
+        return step
+
+    timers = {"quick": timer("quick", 0.1), "slow": timer("slow", 0.3)}
+    steps = equal_steps(timers, minutes=1, rounds=10)
+    assert steps == {"quick": 600, "slow": 200}
+    assert turns[2:] == ["quick", "slow"] * 10  # in turns, after one of each that is not counted
+
+
+def test_steps_are_kept_for_the_same_experiment_only(tmp_path):
+    path = tmp_path / "new" / "steps.json"
+    assert kept_steps(path, {"width": 8}, lambda: {"mac": 7}) == {"mac": 7}
+    assert kept_steps(path, {"width": 8}, lambda: {"mac": 9}) == {"mac": 7}
+    assert kept_steps(path, {"width": 16}, lambda: {"mac": 9}) == {"mac": 9}
+
+
+def test_a_budget_in_minutes_becomes_steps(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("anyorder.reproduce.budget.ROUNDS", 1)
+    command = ["reproduce", "table1", "--models", "mac", "--minutes", "0.002"]
+    main([*command, "--out", str(tmp_path), "--json"])
+    settings = json.loads(capsys.readouterr().out.splitlines()[-1])["settings"]
+    metrics = (tmp_path / "tiny" / "mac" / "metrics.jsonl").read_text().splitlines()
+    assert settings["steps"]["mac"] == json.loads(metrics[-1])["step"]

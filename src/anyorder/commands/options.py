@@ -43,7 +43,9 @@ Runs = Annotated[
 Minutes = Annotated[
     float | None, Parameter(help="Of training for each model, in place of the scale's.")
 ]
-Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+Names = Annotated[
+    list[str] | None, Parameter(consume_multiple=True, help="Which models; all by default.")
+]
 AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
 KeptIn = Annotated[
     Path | None,

@@ -1,38 +1,21 @@
 """`anyorder reproduce`: the paper's tables and figures, one verb each."""
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from anyorder.commands.options import (
-    AtOnce,
-    Data,
-    Json,
-    KeptIn,
-    Minutes,
-    Names,
-    Runs,
-    Scale,
-    Seed,
-    Whole,
-)
+from anyorder.commands.options import Data, Json, KeptIn, Seed, Whole
+from anyorder.reproduce.options import ExperimentOptions
 
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
 
+Experiment = Annotated[ExperimentOptions, Parameter(name="*")]
+TEXT = ExperimentOptions()
+
 
 @reproduce.command
-def table1(
-    *,
-    scale: Scale = "tiny",
-    data: Data = None,
-    out: Runs = Path("runs/table1"),
-    models: Names = None,
-    minutes: Minutes = None,
-    at_once: AtOnce = 1,
-    seed: Seed = 0,
-    json: Json = False,
-    record: KeptIn = None,
-) -> None:
+def table1(*, options: Experiment = TEXT) -> None:
     """Table 1: text, in bits for each character.
 
     Prints joint, marginal and conditional bits of each model beside the paper's, paired
@@ -40,66 +23,28 @@ def table1(
 
     Example: anyorder reproduce table1 --scale small --data text8 --models path mac --at-once 2
 
-    Parameters
-    ----------
-    models
-        Which of ardm, mac, mac_strided, path, path_mix, path_rnd, path_one_stream,
-        path_mix_one_stream, left_to_right; all by default.
+    Models: ardm, mac, mac_strided, mac_exact, path, path_mix, path_rnd, path_one_stream,
+    path_mix_one_stream, left_to_right.
     """
     from anyorder.reproduce.table1 import table1 as run
 
-    run(
-        scale=scale,
-        data=data,
-        out=out,
-        models=models,
-        minutes=minutes,
-        at_once=at_once,
-        seed=seed,
-        json=json,
-        record=record,
-    )
+    run(options)
 
 
 @reproduce.command
-def figure3(
-    *,
-    scale: Scale = "tiny",
-    data: Data = None,
-    out: Runs = Path("runs/figure3"),
-    models: Names = None,
-    minutes: Minutes = None,
-    at_once: AtOnce = 1,
-    seed: Seed = 0,
-    json: Json = False,
-    record: KeptIn = None,
-) -> None:
+def figure3(*, options: Experiment = TEXT) -> None:
     """Figure 3: what each idea adds to the law that training masks are drawn from.
 
     Prints marginal bits of each law and what its name means, and writes figure3.csv and
-    figure3.png beside the runs.
+    figure3.png beside the runs. Models that table1 has trained are not trained again.
 
     Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
 
-    Parameters
-    ----------
-    models
-        Which of card_uniform, a_only, b_only, a_and_b, b_cr, a_and_b_cr, exact_weights,
-        exact_path; all by default.
+    Models: ardm, a_only, b_only, a_and_b, b_cr, mac, mac_exact, path.
     """
     from anyorder.reproduce.figure3 import figure3 as run
 
-    run(
-        scale=scale,
-        data=data,
-        out=out,
-        models=models,
-        minutes=minutes,
-        at_once=at_once,
-        seed=seed,
-        json=json,
-        record=record,
-    )
+    run(options)
 
 
 @reproduce.command

@@ -2,101 +2,22 @@
 
 import csv
 import json
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from anyorder.errors import check_choice, check_count
 from anyorder.evaluation import Estimate, marginal_bits
-from anyorder.losses import MacLoss
-from anyorder.masks import UniformCardinality
 from anyorder.model import AnyOrderModel
-from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic
-from anyorder.query_laws import MarginalQueries, Query, QueryLaw
-from anyorder.reproduce.jobs import run_jobs
-from anyorder.reproduce.record import Paired, Record, Row, check_record, command, print_json
+from anyorder.reproduce.options import ExperimentOptions
+from anyorder.reproduce.record import Paired, print_json
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
-from anyorder.reproduce.text_models import (
-    SCALES,
-    TABLE1,
-    Entry,
-    TextJob,
-    identity,
-    mac_protocol,
-    read_text,
-    with_minutes,
-)
+from anyorder.reproduce.text_catalogue import FIGURE3
+from anyorder.reproduce.text_experiment import Outcome, run_experiment
 
-
-class LastEdges(QueryLaw):
-    """The last edge of the path of S ~ M: its greatest variable, given all the others of S.
-
-    Insight (A) without (B): one edge a node, but every node as often as it is asked about, not as
-    often as it is passed. The paper does not define its ablation; this is our reading.
-    """
-
-    def __init__(self, num_variables: int) -> None:
-        self.num_variables = num_variables
-        self._sets = MarginalQueries(UniformCardinality(num_variables))
-        self._protocol = RemoveGreatest(lexicographic(num_variables))
-
-    @property
-    def max_sizes(self) -> tuple[int, int]:
-        """Bounds on the numbers of given and of queried variables."""
-        return self.num_variables - 1, 1
-
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        members = self._sets._draw(batch, device, generator).query
-        greatest = self._protocol.removal(members).bool()
-        return Query(members & ~greatest, greatest)
-
-    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
-        last = (self._protocol.removal(given | query).bool() == query).all(dim=1)
-        nothing = torch.zeros_like(given)
-        return self._sets._log_prob(nothing, given | query).masked_fill(~last, -torch.inf)
-
-
-BASELINE = "card_uniform"
-"""The law that differences are from."""
-
-
-def _uniform(n: int) -> UniformCardinality:
-    return UniformCardinality(n)
-
-
-LAWS: Mapping[str, Entry] = {
-    "card_uniform": TABLE1["ardm"],
-    "a_only": Entry(
-        "insight A: one edge a mask, the masks as often as they are asked",
-        "masked", lambda n: MacLoss(LastEdges(n), reweight=False), mac_protocol,
-    ),
-    "b_only": Entry(
-        "insight B: masks as often as inference visits them, in random orders",
-        "masked", lambda n: MacLoss(_uniform(n), reweight=False), lambda _: RemoveRandom(),
-    ),
-    "a_and_b": Entry(
-        "A and B: masks as often as MAC visits them",
-        "masked", lambda n: MacLoss(_uniform(n), reweight=False), mac_protocol,
-    ),
-    "b_cr": Entry(
-        "B with cardinality reweighting",
-        "masked", lambda n: MacLoss(_uniform(n)), lambda _: RemoveRandom(),
-    ),
-    "a_and_b_cr": TABLE1["mac"],
-    "exact_weights": Entry(
-        "MAC, each prediction weighted as inference uses it",
-        "masked", lambda n: MacLoss(_uniform(n), targets="exact"), mac_protocol,
-    ),
-    "exact_path": TABLE1["path"],
-}  # fmt: skip
-
-
-def figure3_entry(name: str) -> Entry:
-    """A law of the figure."""
-    return LAWS[name]
+BASELINE = "ardm"
+"""The law that differences are from: every size of mask alike, and every mask of a size."""
 
 
 def measure(model: AnyOrderModel, x: Tensor, seed: int) -> dict[str, Estimate]:
@@ -105,89 +26,45 @@ def measure(model: AnyOrderModel, x: Tensor, seed: int) -> dict[str, Estimate]:
     return {"marginal": marginal_bits(model, x, seed=seed, generator=generator)}
 
 
-def figure3(
-    *,
-    scale: str = "tiny",
-    data: Path | None = None,
-    out: Path = Path("runs/figure3"),
-    models: list[str] | None = None,
-    minutes: float | None = None,
-    at_once: int = 1,
-    seed: int = 0,
-    json: bool = False,
-    record: Path | None = None,
-) -> None:
+def figure3(options: ExperimentOptions) -> None:
     """Trains a model on each law, and draws its marginal bits while it learns.
 
-    Args:
-        scale: "tiny", "small" or "paper"; see `table1`.
-        data: text8, or the folder that holds it; without it, the text that ships with Python.
-        out: Where runs go, and `figure3.csv` and `figure3.png` beside them.
-        models: Which laws; all by default.
-        minutes: Of training for each law, in place of the scale's budget.
-        at_once: How many are trained at a time, one thread each.
-        seed: Of the questions that are evaluated.
-        json: Whether to print one JSON object in place of a sentence.
-        record: A file to which the numbers are written with the command and the commit.
+    `figure3.csv` and `figure3.png` are written beside the runs.
     """
-    check_choice("scale", scale, SCALES)
-    check_count("at_once", at_once)
-    check_record(record)
-    names = models or list(LAWS)
-    for name in names:
-        check_choice("models", name, LAWS)
-    size, text = with_minutes(SCALES[scale], minutes), read_text(data)
-    folder, about = out / scale, identity(size, text, seed)
-    job = TextJob(figure3_entry, measure, size, data, seed)
-    results, source = run_jobs(job, names, folder, identity=about, at_once=at_once)
-    curves = {name: read_curve(folder / name) for name in results}
+    outcome = run_experiment("figure3", FIGURE3, measure, options)
+    folder = outcome.folder
+    curves = {name: read_curve(folder / name) for name in outcome.estimates}
     write_curves(folder / "figure3.csv", curves)
-    rows = [
-        Row(text.name, name, "marginal_bits", found.value, found.se, len(found.rows))
-        for name, found in ((name, results[name]["marginal"]) for name in results)
-    ]
-    options: dict[str, object] = {
-        "scale": scale,
-        "data": data and "text8",
-        "minutes": minutes,
-        "seed": seed,
-    }
-    ran = command("figure3", options, models=models)
-    kept = Record(ran, about, rows, _paired(text.name, results), source)
-    if record is not None:
-        kept.save(record)
-    if json:
+    kept = outcome.record(options.command("figure3"), _paired(outcome))
+    if options.record is not None:
+        kept.save(options.record)
+    drawn = draw_curves(folder / "figure3.png", curves)
+    if options.json:
         print_json(kept.to_json())
         return
-    _show(text.name, scale, results)
-    drawn = draw_curves(folder / "figure3.png", curves)
+    _show(options.scale, outcome)
     picture = f" and {drawn}" if drawn else '. No picture: pip install "anyorder[plot]"'
     report_console().print(f"\nCurves: {folder / 'figure3.csv'}{picture}", soft_wrap=True)
 
 
-def _paired(source: str, results: dict[str, dict[str, Estimate]]) -> list[Paired]:
-    if BASELINE not in results:
+def _paired(outcome: Outcome) -> list[Paired]:
+    if BASELINE not in outcome.estimates:
         return []
-    baseline = results[BASELINE]["marginal"]
-    differences = {name: found["marginal"].minus(baseline) for name, found in results.items()}
-    return [
-        Paired(source, name, BASELINE, "marginal_bits", found.value, found.se)
-        for name, found in differences.items()
-        if name != BASELINE
-    ]
+    others = [name for name in outcome.estimates if name != BASELINE]
+    return [outcome.difference(name, BASELINE, "marginal") for name in others]
 
 
-def _show(source: str, scale: str, results: dict[str, dict[str, Estimate]]) -> None:
+def _show(scale: str, outcome: Outcome) -> None:
     console = report_console()
-    console.print(f"Figure 3 at scale {scale}: {source}, marginal bits; less is better")
+    console.print(f"Figure 3 at scale {scale}: {outcome.data}, marginal bits; less is better")
     table = report_table("law", "bits", f"minus {BASELINE}")
-    differences = {pair.a: pair for pair in _paired(source, results)}
-    for name, found in results.items():
+    differences = {pair.a: pair for pair in _paired(outcome)}
+    for name, found in outcome.estimates.items():
         pair = differences.get(name)
         difference = "" if pair is None else f"{pair.difference:+.4f} ± {pair.se:.4f}"
         table.add_row(name, str(found["marginal"]), difference)
     console.print(table)
-    console.print(legend(LAWS, results))
+    console.print(legend(FIGURE3, outcome.estimates))
     if scale == "tiny":
         console.print(f"\n{TOO_SHORT}")
 

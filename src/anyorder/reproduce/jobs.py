@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 
 from anyorder.errors import ConfigError
 from anyorder.evaluation import Estimate
 from anyorder.reproduce.record import source
+from anyorder.reproduce.showing import progress_console
 from anyorder.training.settings import is_first_process
 
 Job = Callable[[str, Path], dict[str, Estimate]]
 """Trains and evaluates the model of a name in a folder."""
-
-EVALUATION = "evaluation.json"
 
 
 class Results(NamedTuple):
@@ -34,7 +32,13 @@ class Results(NamedTuple):
 
 
 def run_jobs(
-    job: Job, names: Iterable[str], folder: Path, *, identity: dict[str, Any], at_once: int = 1
+    job: Job,
+    names: Iterable[str],
+    folder: Path,
+    *,
+    identity: dict[str, Any],
+    evaluation: str = "evaluation.json",
+    at_once: int = 1,
 ) -> Results:
     """Runs the jobs that are not done yet, and returns the results of all.
 
@@ -43,22 +47,23 @@ def run_jobs(
         names: Of the models.
         folder: Each model has a folder of its name in it.
         identity: What the results depend on, in plain values.
+        evaluation: The file in it that holds the estimates.
         at_once: How many processes, with one thread each; 1 stays in this process.
     """
     wanted, plain = list(dict.fromkeys(names)), json.loads(json.dumps(identity))
-    places = {name: folder / name / EVALUATION for name in wanted}
+    places = {name: folder / name / evaluation for name in wanted}
     for path in places.values():
         _check_same(path, plain)
     left = [name for name in wanted if not places[name].exists()]
-    console = Console(stderr=True)
+    console = progress_console()
     if at_once == 1:
         for name in left:
-            _run(job, name, folder / name, plain)
+            _run(job, name, places[name], plain)
     else:
         with ProcessPoolExecutor(
             at_once, get_context("spawn"), _one_thread, max_tasks_per_child=1
         ) as pool:
-            futures = {pool.submit(_run, job, name, folder / name, plain): name for name in left}
+            futures = {pool.submit(_run, job, name, places[name], plain): name for name in left}
             for future in as_completed(futures):
                 future.result()
                 console.print(f"{futures[future]}: done")
@@ -73,14 +78,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _run(job: Job, name: str, folder: Path, identity: dict[str, Any]) -> None:
+def _run(job: Job, name: str, path: Path, identity: dict[str, Any]) -> None:
     if is_first_process():
-        Console(stderr=True).print(f"{name}: training")
-    folder.mkdir(parents=True, exist_ok=True)
+        progress_console().print(f"{name}: training")
+    path.parent.mkdir(parents=True, exist_ok=True)
     began = source()
-    estimates = job(name, folder)
+    estimates = job(name, path.parent)
     if is_first_process():
-        write_estimates(folder / EVALUATION, estimates, identity=identity, source=began)
+        write_estimates(path, estimates, identity=identity, source=began)
 
 
 def _check_same(path: Path, identity: dict[str, Any]) -> None:

@@ -99,14 +99,6 @@ def check_record(path: Path | None) -> None:
         ) from error
 
 
-def command(name: str, options: dict[str, object], *, models: list[str] | None = None) -> str:
-    """A `reproduce` command as it would be typed: options that are None were left out."""
-    given = {key: value for key, value in options.items() if value is not None}
-    words = [f"--{key.replace('_', '-')} {value}" for key, value in given.items()]
-    words += ["--models", *models] if models else []
-    return " ".join(["anyorder reproduce", name, *words])
-
-
 def print_json(document: dict[str, Any]) -> None:
     """Prints one JSON object as one line, the last of standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")

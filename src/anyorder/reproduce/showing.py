@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.reproduce.text_models import Entry
+from anyorder.reproduce.text_catalogue import Entry
 
 WIDE = 120
 """The width of tables that go to a file or a pipe; on a screen it is the screen's."""
@@ -19,6 +19,11 @@ def report_console() -> Console:
     """Where a report goes: brackets are brackets, and lines in a pipe are not cut at 80."""
     width = None if sys.stdout.isatty() else WIDE
     return Console(width=width, markup=False, highlight=False)
+
+
+def progress_console() -> Console:
+    """Where progress goes: to standard error, so that results can be piped."""
+    return Console(stderr=True)
 
 
 def report_table(name: str, *numbers: str) -> Table:

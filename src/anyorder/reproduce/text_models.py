@@ -1,12 +1,12 @@
-"""The models that the text experiments compare: what differs is the network and what it trains on.
+"""How the models of the text experiments are built, trained and measured: all alike.
 
 All have the same blocks and are trained for the same time on the same text. Masked networks have
 rotary positions too, so that a comparison with path networks is fair.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import Crops, Text, chunks, embedded_text, load_text8, text_schema
-from anyorder.estimators.text import text_queries
 from anyorder.evaluation import (
     Estimate,
     conditional_bits,
@@ -23,25 +22,16 @@ from anyorder.evaluation import (
     marginal_bits,
     stratified_log_prob,
 )
-from anyorder.losses import ArdmLoss, MacLoss, Objective, PathLoss
-from anyorder.masks import FixedCardinality, UniformCardinality
+from anyorder.masks import UniformCardinality
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
-from anyorder.protocols import (
-    DecompositionProtocol,
-    RemoveGreatest,
-    RemoveRandom,
-    lexicographic,
-    strided,
-)
+from anyorder.protocols import RemoveRandom
+from anyorder.reproduce.text_catalogue import Entry
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings, default_device
-
-STRIDES = 10
-"""Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
 
 ORDERS = (1, 8, 32)
 """How many random orders a random protocol is evaluated with."""
@@ -71,7 +61,7 @@ SCALES: Mapping[str, Scale] = {
     "small": Scale(
         length=250, layers=4, width=128, heads=4, rows=128,
         settings=TrainingSettings(
-            batch=8, minutes=20, clock="processor", warmup=100, learning_rate=2e-3,
+            batch=8, minutes=12, warmup=100, learning_rate=2e-3,
             evaluate_every=1000, checkpoint_minutes=2,
         ),
     ),
@@ -81,63 +71,6 @@ SCALES: Mapping[str, Scale] = {
             batch=512, steps=500_000, warmup=5_000, learning_rate=5e-4, schedule="constant",
             betas=(0.9, 0.99), weight_decay=1e-3, clip=0.25, evaluate_every=5_000,
         ),
-    ),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model: what it is in words; its contract, objective and protocol, for N variables."""
-
-    meaning: str
-    network: Literal["masked", "path", "single_stream"]
-    objective: Callable[[int], Objective]
-    protocol: Callable[[int], DecompositionProtocol]
-
-
-def mac_protocol(n: int) -> DecompositionProtocol:
-    """The protocol of MAC along the text."""
-    return RemoveGreatest(lexicographic(n))
-
-
-TABLE1: Mapping[str, Entry] = {
-    "ardm": Entry(
-        "ARDM: masked, trained on all masks alike",
-        "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
-    ),
-    "mac": Entry(
-        "MAC: masked, trained on the masks of its questions (D^CR)",
-        "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
-    ),
-    "mac_strided": Entry(
-        "MAC in a strided order, as the published command",
-        "masked",
-        lambda n: MacLoss(UniformCardinality(n)),
-        lambda n: RemoveGreatest(strided(n, max(2, n // STRIDES))),
-    ),
-    "path": Entry(
-        "path network, two streams, marginal questions",
-        "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
-    ),
-    "path_mix": Entry(
-        "path network, two streams, any questions: what TextModel is",
-        "path", lambda n: PathLoss(text_queries(n)), mac_protocol,
-    ),
-    "path_rnd": Entry(
-        "path network, two streams, random orders",
-        "path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom(),
-    ),
-    "path_one_stream": Entry(
-        "path network, one stream, marginal questions",
-        "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
-    ),
-    "path_mix_one_stream": Entry(
-        "path network, one stream, any questions",
-        "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol,
-    ),
-    "left_to_right": Entry(
-        "an ordinary language model: one stream, the joint only",
-        "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol,
     ),
 }  # fmt: skip
 
@@ -214,45 +147,6 @@ def _over_orders(
     return found
 
 
-def identity(scale: Scale, text: Text, seed: int) -> dict[str, Any]:
-    """What the numbers of an experiment depend on, in plain values."""
-    shape = {name: value for name, value in asdict(scale).items() if name != "settings"}
-    data = {"name": text.name, "sha256": Crops(text.train, scale.length).describe()["sha256"]}
-    return {"data": data, "seed": seed, **shape, "settings": asdict(scale.settings)}
-
-
 def read_text(data: Path | None) -> Text:
     """Text8 from a path, or the embedded text."""
     return embedded_text() if data is None else load_text8(data)
-
-
-@dataclass(frozen=True)
-class TextJob:
-    """Trains and measures one model of an experiment; can be sent to another process.
-
-    Args:
-        entry: From the name of a model to what it is; a function of a module.
-        measure: From a trained model, test rows and a seed to estimates; likewise.
-        scale: How large.
-        data: Where the text is; see `read_text`.
-        seed: Of the questions that are asked.
-    """
-
-    entry: Callable[[str], Entry]
-    measure: Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
-    scale: Scale
-    data: Path | None
-    seed: int
-
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Trains, or goes on training, then measures."""
-        text = read_text(self.data)
-        model = train(self.entry(name), self.scale, text, folder=folder)
-        return self.measure(model, chunks(text.test, self.scale.length, self.scale.rows), self.seed)
-
-
-def with_minutes(scale: Scale, minutes: float | None) -> Scale:
-    """The same scale with another budget of training."""
-    if minutes is None:
-        return scale
-    return replace(scale, settings=replace(scale.settings, steps=None, minutes=minutes))

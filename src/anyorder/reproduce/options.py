@@ -1,0 +1,53 @@
+"""What one may choose of an experiment in which models are trained and compared."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyorder.commands.options import AtOnce, Data, Json, KeptIn, Minutes, Names, Runs, Scale, Seed
+from anyorder.errors import check_choice, check_count, check_seed
+from anyorder.reproduce.record import check_record
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """The options of `table1` and `figure3`.
+
+    Args:
+        scale: "tiny" (seconds), "small" (the same time for each model) or "paper" (a GPU).
+        data: text8, or the folder that holds it; without it, the text that ships with Python.
+        out: Where runs go; the same command goes on with them.
+        models: Which models; all by default.
+        minutes: Of training for each model, in place of the scale's budget.
+        at_once: How many models are trained at a time, one thread each.
+        seed: Of the questions that are evaluated.
+        json: Whether to print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+
+    scale: Scale = "tiny"
+    data: Data = None
+    out: Runs = Path("runs/text")
+    models: Names = None
+    minutes: Minutes = None
+    at_once: AtOnce = 1
+    seed: Seed = 0
+    json: Json = False
+    record: KeptIn = None
+
+    def check(self, scales: Iterable[str], names: Iterable[str]) -> None:
+        """Refuses what cannot be done before any work is."""
+        check_choice("scale", self.scale, scales)
+        check_count("at_once", self.at_once)
+        check_seed(self.seed)
+        check_record(self.record)
+        for name in self.models or ():
+            check_choice("models", name, names)
+
+    def command(self, name: str) -> str:
+        """The command as it would be typed: options that are None were left out."""
+        data = self.data and "text8"  # wherever it was
+        given = {"scale": self.scale, "data": data, "minutes": self.minutes, "seed": self.seed}
+        words = [f"--{key} {value}" for key, value in given.items() if value is not None]
+        words += ["--models", *self.models] if self.models else []
+        return " ".join(["anyorder reproduce", name, *words])
