@@ -40,7 +40,7 @@ LAYERS = [
     ["losses", "speculation", "soft_evidence"],
     ["storage"],
     ["checkpoint"],
-    ["training.settings", "training.interrupts"],
+    ["training.settings", "training.interrupts", "training.denormals"],
     ["training.distributed", "training.rows"],
     ["training.batches"],
     ["training.learner", "training.progress"],

@@ -18,6 +18,7 @@ from anyorder.errors import CheckpointError, ConfigError
 from anyorder.losses import ArdmLoss, MacLoss, Objective
 from anyorder.masks import UniformCardinality
 from anyorder.training.batches import micro_batches, scoped_seed
+from anyorder.training.denormals import denormals_flushed, is_flushing
 from anyorder.training.distributed import Team
 from anyorder.training.fit import fit
 from anyorder.training.interrupts import Interrupts, Stopped
@@ -707,3 +708,25 @@ def test_rows_of_another_width_are_refused():
 
     with pytest.raises(ConfigError, match=f"rows of {NUM_VARIABLES} variables a step"):
         fit(toy_model(), Wide(), ArdmLoss(), settings=SETTINGS)
+
+
+class FlushingSeen(ArdmLoss):
+    """Remembers whether denormal numbers were zero when a loss was computed."""
+
+    seen = ()
+
+    def loss(self, model, x, drawn):
+        self.seen = (*self.seen, is_flushing())
+        return super().loss(model, x, drawn)
+
+
+def test_denormal_numbers_are_zero_in_a_step_and_nowhere_else():
+    objective = FlushingSeen()
+    train(settings=replace(SETTINGS, steps=2), objective=objective)
+    assert objective.seen == (True, True)
+    assert not is_flushing()
+    with denormals_flushed():
+        with denormals_flushed():
+            assert is_flushing()
+        assert is_flushing()  # as it was before
+    assert not is_flushing()

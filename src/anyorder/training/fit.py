@@ -29,6 +29,7 @@ from anyorder.training.batches import (
     micro_batches,
     scoped_seed,
 )
+from anyorder.training.denormals import denormals_flushed
 from anyorder.training.distributed import Team
 from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
@@ -238,7 +239,8 @@ class _Run:
             batches = list(self._batches())
             self.is_whole = False
             rate = learning_rate(settings, fit.step, fit.seconds)
-            loss, norm = self.learner.learn(batches, rate)
+            with denormals_flushed():
+                loss, norm = self.learner.learn(batches, rate)
         fit.step += 1
         self.learner.remember(fit.step)
         self.window += torch.stack([loss, norm])
