@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.errors import ConfigError
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.paths import edge_places, path_lists
+from anyorder.networks.paths import alike, edge_places, path_lists
 from anyorder.protocols import DecompositionProtocol
 from anyorder.variables import Schema
 
 GPU_ROWS = 256
 """Rows of a pass while answering on a GPU: keeps memory flat, and the GPU busy."""
 
-CPU_ACTIVATIONS = 400_000
+CPU_ACTIVATIONS = 1_200_000
 """Numbers of the residual stream of a pass on a CPU: more do not stay in its cache."""
 
 
@@ -122,13 +122,14 @@ class AnyOrderModel(nn.Module):
         if isinstance(network, MaskedNetwork):
             return self._walk(network, x, query, given, rank, max_batch)
         parts = []
-        for start in range(0, len(x), max_batch):
-            rows = slice(start, start + max_batch)
+        for rows in alike(query, given).split(max_batch):  # little is padded
             path = network(x[rows], query[rows], given[rows], rank[rows])
-            row, target = path.row + start, path.target
+            row, target = rows[path.row], path.target
             log_prob = self.conditionals(path.features, target).log_prob(x[row, target])
-            parts.append(Factors(log_prob, row, path.step, target))
-        return Factors(*(torch.cat(column) for column in zip(*parts, strict=True)))
+            parts.append((log_prob, row, path.step, target))
+        found = [torch.cat(column) for column in zip(*parts, strict=True)]
+        order = found[1].argsort(stable=True)
+        return Factors(*(column[order] for column in found))
 
     def predict(self, x: Tensor, observed: Tensor, targets: Tensor) -> Distribution:
         """The conditionals p(x_i | x_observed) of some variables of each row.

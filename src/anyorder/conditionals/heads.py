@@ -125,7 +125,7 @@ class EnergyConditionals(Conditionals):
         width: Size of the features.
         samples: Importance samples of the normaliser, in training only.
         hidden: Width of the energy's own network.
-        blocks: Residual blocks of it.
+        blocks: Residual blocks of it, two layers each.
         components: Bells of the proposal.
     """
 
@@ -146,7 +146,7 @@ class EnergyConditionals(Conditionals):
         self.proposal = MixtureConditionals(schema, width=width, components=components)
         self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
         self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
-        self.inner = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(blocks))
+        self.inner = nn.ModuleList(_energy_block(hidden) for _ in range(blocks))
         self.out = nn.Linear(hidden, 1)
         nn.init.zeros_(self.out.weight)
         # From a wave as long as the data to one that the grid of the normaliser resolves well.
@@ -161,12 +161,17 @@ class EnergyConditionals(Conditionals):
         def energy(values: Tensor) -> Tensor:
             angle = values.unsqueeze(-1) * self.turns
             seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
-            hidden = nn.functional.silu(self.value(seen) + context)
-            for layer in self.inner:
-                hidden = hidden + nn.functional.silu(layer(hidden))
-            return self.out(hidden).squeeze(-1)
+            hidden = self.value(seen) + context
+            for block in self.inner:
+                hidden = hidden + block(hidden)
+            return self.out(nn.functional.silu(hidden)).squeeze(-1)
 
         return EnergyDistribution(energy, proposal, self.samples if self.training else None)
+
+
+def _energy_block(hidden: int) -> nn.Module:
+    """What a residual block of an energy adds."""
+    return nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
 
 
 def bounded(log_scales: Tensor) -> Tensor:
