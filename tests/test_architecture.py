@@ -21,7 +21,7 @@ LAYERS = [
     ["weighted_queries"],
     ["lattice"],
     ["enumeration", "exact_weights", "configuration"],
-    ["networks.contracts"],
+    ["networks.contracts", "networks.dropout"],
     ["networks.blocks", "networks.embedding", "networks.paths"],
     ["networks.path_attention", "networks.path_state"],
     ["networks.path_streams", "networks.transformer", "networks.residual_mlp"],

@@ -374,10 +374,20 @@ REFUSED = {
         QueryError,
         'The frame must have the column "job"; it has none.',
     ),
-    "an unknown need": (
-        lambda: TableSchema.infer(FRAME).encode(FRAME, needs=["jib"]),
+    "types by place": (
+        lambda: TableSchema.infer(FRAME, types=["number"]),
+        SchemaError,
+        "`types` must be a dictionary from columns to types; got list.",
+    ),
+    "signs among a few numbers": (
+        lambda: TableSchema.infer(pd.DataFrame({"a": ["?", "?", "?", "3.5", None]})),
+        SchemaError,
+        "missing_values=['?']",
+    ),
+    "complex numbers": (
+        lambda: TableSchema.infer(FRAME).encode(FRAME.assign(age=1j)),
         QueryError,
-        '`needs` must name columns; got "jib". Did you mean "job"?',
+        'Column "age" must hold real numbers; it holds complex ones.',
     ),
     "no context": (
         lambda: TableSchema.infer(FRAME, context=["age"]).encode(FRAME[["job"]]),
@@ -418,6 +428,23 @@ def test_what_is_refused_and_how(name):
     with pytest.raises(error) as caught:
         build()
     assert sentence in str(caught.value)
+
+
+def test_codes_with_leading_zeros_stay_text(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("zip,age,share\n01234,41,0.5\n90210,7,0\n,3,\n")
+    frame = read_table(path)
+    assert frame["zip"].tolist()[:2] == ["01234", "90210"]
+    assert frame["zip"].isna()[2]
+    assert frame["age"].tolist() == [41, 7, 3]
+    assert frame["share"].tolist()[:2] == [0.5, 0]
+
+
+def test_a_header_with_one_name_twice_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("age,job,age\n1,a,2\n")
+    with pytest.raises(SchemaError, match='"age" stands 2 times'):
+        read_table(path)
 
 
 FILES = ["t.csv", "t.tsv", "t.csv.gz", "t.parquet"]

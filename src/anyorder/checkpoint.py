@@ -23,7 +23,7 @@ from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.protocols import DecompositionProtocol
 from anyorder.query_laws import QueryLaw
-from anyorder.storage import RunFolder, as_json, read_pair, write_pair
+from anyorder.storage import RunFolder, as_json, make_folder, read_pair, write_pair
 from anyorder.variables import Schema
 
 Law = QueryLaw | MaskDistribution
@@ -56,7 +56,7 @@ def save_model(
     """
     document = describe_model(model, law=law, notes=notes)
     tensors = {name: tensor.detach().cpu() for name, tensor in named_tensors(model).items()}
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(folder))
     write_pair(Path(folder), "model", document, tensors)
 
 

@@ -43,6 +43,16 @@ class Pair(NamedTuple):
     tensors: dict[str, Tensor]
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f'"{folder}" cannot be made: {error.strerror or error}. Name another folder.'
+        ) from error
+
+
 def write_pair(
     folder: Path, kind: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
@@ -101,7 +111,7 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps other processes from training into the folder; the system frees it at the end."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         lock = FileLock(self.folder / ".lock")
         try:
             lock.acquire(blocking=False)

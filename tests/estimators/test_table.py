@@ -15,7 +15,14 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from anyorder.errors import ConfigError, QueryError, SchemaError
+from anyorder.checkpoint import SavedModel
+from anyorder.errors import (
+    AnyOrderError,
+    CheckpointError,
+    ConfigError,
+    QueryError,
+    SchemaError,
+)
 from anyorder.estimators.table import TableModel
 from anyorder.masks import UniformCardinality
 
@@ -251,7 +258,7 @@ def test_context_is_given_and_never_asked(frame):
     assert model.table_.names == ("age", "income", "born", "member")
     drawn = model.sample(4, given={"job": "clerk", "hours": 40.0}, random_state=0)
     assert set(drawn.job) == {"clerk"}
-    with pytest.raises(QueryError, match='must have the column "hours"'):
+    with pytest.raises(QueryError, match='must tell "hours", which is context'):
         model.sample(1, given={"job": "clerk"})
     with pytest.raises(QueryError, match='"job" is context'):
         model.log_prob(frame, query="job")
@@ -350,6 +357,56 @@ def test_what_cannot_be_fitted_gets_one_sentence(name):
     with pytest.raises(SchemaError, match=words) as error:
         clone(QUICK).fit(table)
     assert "\n" not in str(error.value)
+
+
+ODD_OPTIONS = {
+    "queries": (None, "list of (given, query, weight)"),
+    "patience": ("x", "`patience` must be a whole number"),
+    "max_steps": (0, "`max_steps` must be a whole number"),
+    "context": (5, '`context` must name columns; got "5"'),
+    "types": (3, "`types` must be a dictionary"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_OPTIONS)
+def test_odd_options_get_one_sentence(name, frame):
+    value, words = ODD_OPTIONS[name]
+    with pytest.raises(AnyOrderError) as error:
+        clone(QUICK).set_params(**{name: value}).fit(frame)
+    assert words in str(error.value)
+
+
+def test_questions_in_odd_shapes_get_one_sentence(model, frame):
+    age = model.conditional("age")
+    with pytest.raises(QueryError, match="`share` must be a number between 0 and 1"):
+        age.quantile([[0.1, 0.2]])
+    with pytest.raises(QueryError, match="`share` must be a number between 0 and 1"):
+        age.quantile("half")
+    with pytest.raises(QueryError, match="an array of 2 dimensions"):
+        age.pdf([[30.0]])
+    with pytest.raises(QueryError, match='`column` must name columns of the model; got "None"'):
+        model.conditional(None)
+    with pytest.raises(QueryError, match='`query` must name columns of the model; got "jib"'):
+        model.log_prob(frame, query="jib")
+    with_context = clone(QUICK).set_params(context=["job"]).fit(frame)
+    with pytest.raises(QueryError, match='`given` must tell "job", which is context'):
+        with_context.sample(2)
+
+
+def test_a_file_where_a_folder_should_be_gets_one_sentence(model, frame, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with pytest.raises(CheckpointError, match="cannot be made"):
+        model.save(taken)
+    with pytest.raises(CheckpointError, match="cannot be made"):
+        clone(QUICK).fit(frame, folder=taken)
+
+
+def test_an_altered_note_is_refused(model, tmp_path):
+    notes = {"domain": "table", "options": {"x": 1}}
+    saved = SavedModel(model.model_, model.queries_, notes, "0")
+    with pytest.raises(CheckpointError, match="was altered"):
+        TableModel.from_saved(saved, tmp_path)
 
 
 def test_a_level_that_was_never_seen_is_refused(model):

@@ -75,6 +75,8 @@ def _from_arrow(series: pd.Series) -> pd.Series:
 def read_floats(series: pd.Series, name: str, error: type[AnyOrderError]) -> FloatArray:
     """The values as float64, NaN for gaps; text is parsed."""
     values = plain(series)
+    if types.is_complex_dtype(values.dtype):
+        raise error(f'Column "{name}" must hold real numbers; it holds complex ones.')
     if types.is_bool_dtype(values.dtype) or types.is_numeric_dtype(values.dtype):
         found: FloatArray = values.to_numpy(dtype=np.float64, na_value=np.nan)
         return found

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from anyorder.data.inference import marked
+from anyorder.data.inference import NAME_OF_DIGITS, marked
 from anyorder.errors import ConfigError, SchemaError, check_count
 
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
@@ -29,6 +29,9 @@ PARQUET = (".parquet", ".pq")
 EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
 """0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
 does so of itself from 3.1 on."""
+
+HEAD_ROWS = 1000
+"""Rows of a CSV file that are looked at before it is read."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -133,7 +136,8 @@ def read_table(
         with _sentences(file):
             return _without(parquet.read_table(file).to_pandas(), missing_values)
     with _sentences(file):
-        return pd.read_csv(file, **_csv_options(file, missing_values, text))
+        verbatim = {*text, *names_of_digits(file)}
+        return pd.read_csv(file, **_csv_options(file, missing_values, verbatim))
 
 
 def read_chunks(
@@ -262,6 +266,23 @@ def _existing(path: str | Path) -> Path:
     if not file.is_file():
         raise ConfigError(f'There is no file "{file}".')
     return file
+
+
+def names_of_digits(file: Path) -> list[str]:
+    """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
+
+    Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
+    a column twice, which pandas would rename.
+    """
+    options: dict[str, Any] = {"sep": SEPARATORS[_kind(file)], "dtype": str, "index_col": False}
+    header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
+    for name, count in Counter(header.dropna()).items():
+        if count > 1:
+            raise SchemaError(
+                f'Column names must differ; "{name}" stands {count} times. Rename it.'
+            )
+    head = pd.read_csv(file, nrows=HEAD_ROWS, **options)
+    return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
 def _csv_options(file: Path, missing_values: Sequence[Any], text: Iterable[str]) -> dict[str, Any]:

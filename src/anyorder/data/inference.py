@@ -2,8 +2,9 @@
 
 The rules, first match first: booleans are booleans; numbers are numbers, but flags (just 0 and 1)
 are categories; times are numbers; pandas' categories are categories; text all of which is numbers,
-or all of which is ISO 8601 dates, is that; text that is half numbers is refused, because a marker
-such as "?" would turn an amount into a category of thousands of levels; other text is a category.
+or all of which is ISO 8601 dates, is that; text that is half numbers, or numbers and signs such as
+"?", is refused, because a marker would turn an amount into a category of thousands of levels; other
+text is a category.
 """
 
 import re
@@ -105,7 +106,9 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
     if numeric.all():
         return "number"
     present = codes >= 0
-    if numeric[codes[present]].mean() >= MOSTLY:
+    others = [value for value, is_number in zip(distinct, numeric, strict=True) if not is_number]
+    are_signs = not any(re.search(r"\w", str(value)) for value in others)
+    if numeric[codes[present]].mean() >= MOSTLY or (numeric.any() and are_signs):
         place = int(np.flatnonzero(present & ~numeric[codes])[0])
         odd = distinct[codes[place]]
         raise SchemaError(

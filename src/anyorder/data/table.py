@@ -93,6 +93,10 @@ class TableSchema:
             order: Columns that come first in the model, in this order; the others follow in the
                 order of the frame.
         """
+        if not isinstance(types, Mapping | None):
+            raise SchemaError(
+                f"`types` must be a dictionary from columns to types; got {type(types).__name__}."
+            )
         declared, layout = dict(types or {}), tuple(frame.columns)
         for argument, names in (("types", declared), ("context", context), ("order", order or ())):
             _known(names, layout, argument=argument, error=SchemaError)
@@ -242,8 +246,6 @@ class TableSchema:
         return column.variable, Variable.categorical(name, (False, True), context=True)
 
     def _check_columns(self, frame: pd.DataFrame, needs: Sequence[str]) -> None:
-        known = [column.name for column in (*self.query, *self.context)]
-        _known(needs, known, argument="needs", error=QueryError)
         for name in (*needs, *(column.name for column in self.context)):
             if name not in frame.columns:
                 raise QueryError(

@@ -69,9 +69,15 @@ class Conditional:
     def quantile(self, share: ArrayLike) -> Any:
         """The values below which the given shares of the probability lie."""
         self._number("quantile")
-        wanted = np.atleast_1d(np.asarray(share, dtype=np.float64))
-        if not ((wanted > 0) & (wanted < 1)).all():
-            raise QueryError(f"A quantile's share must lie between 0 and 1; got {share!r}.")
+        try:
+            wanted = np.atleast_1d(np.asarray(share, dtype=np.float64))
+        except (TypeError, ValueError):
+            wanted = np.array([np.nan])
+        if wanted.ndim > 1 or not ((wanted > 0) & (wanted < 1)).all():
+            raise QueryError(
+                "`share` must be a number between 0 and 1, ends left out, or a list of them; "
+                f"got {share!r}."
+            )
         found = self.column.decode(self._quantile_codes(wanted))
         return found.iloc[0] if np.ndim(share) == 0 else found.to_numpy()
 
@@ -167,6 +173,10 @@ class Conditional:
         return self.column
 
     def _series(self, values: ArrayLike) -> pd.Series:
+        if np.ndim(values) > 1:
+            raise QueryError(
+                f"Give a value or a list of them; got an array of {np.ndim(values)} dimensions."
+            )
         listed = values if isinstance(values, pd.Series) else pd.Series(np.atleast_1d(values))
         return listed.rename(self.column.name)
 

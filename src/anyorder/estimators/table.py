@@ -193,9 +193,14 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """The model of what was read from a folder; `folder` is for messages only."""
         if saved.notes.get("domain") != "table":
             raise CheckpointError(f'"{folder}" does not hold a model of a table.')
-        loaded = cls(**saved.notes["options"])
-        loaded.table_ = TableSchema.from_description(saved.notes["table"])
-        loaded.target_ = saved.notes["target"]
+        try:
+            loaded = cls(**saved.notes["options"])
+            loaded.table_ = TableSchema.from_description(saved.notes["table"])
+            loaded.target_ = saved.notes["target"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f'"{folder}" was altered, or written by another version ({error!r}).'
+            ) from error
         loaded.model_, loaded.queries_ = saved.model, as_query_law(saved.law)  # type: ignore[arg-type]
         columns = [name for name in loaded.table_.layout if name != loaded.target_]
         loaded.feature_names_in_ = np.array(columns, dtype=object)
@@ -245,7 +250,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 )
             return law
         entries = []
-        for given, query, weight in queries:
+        for given, query, weight in _questions(queries):
             known, asked = (
                 column_set(table, part, argument="queries").nonzero().flatten().tolist()
                 for part in (given, query)
@@ -255,7 +260,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, rows: int, held_out: int) -> TrainingSettings:
         batch = min(check_count("batch", self.batch), max(rows, 1))
-        steps = self.max_steps or min(max(1500, 60 * rows // batch), 50_000)
+        steps = min(max(1500, 60 * rows // batch), 50_000)
+        if self.max_steps is not None:
+            steps = check_count("max_steps", self.max_steps)
+        patience = check_count("patience", self.patience)
         evaluate_every = min(max(rows // batch, 50), 400) if held_out else None
         return TrainingSettings(
             batch=batch,
@@ -266,7 +274,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             weight_decay=0.01,
             seed=self._seed(),
             evaluate_every=evaluate_every,
-            patience=self.patience if held_out else None,
+            patience=patience if held_out else None,
             checkpoint_minutes=2.0,
         )
 
@@ -274,6 +282,17 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
         plain = {k: _plain(v) for k, v in options.items()}
         return {"domain": "table", "table": table.describe(), "options": plain, "target": target}
+
+
+def _questions(queries: Any) -> list[Question]:
+    """Questions that were listed, or an error that says how they are written."""
+    try:
+        return [(given, query, weight) for given, query, weight in queries]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            '`queries` must be "any", a law, or a list of (given, query, weight), such as '
+            f'[(["age", "job"], "income", 1.0)]; got {queries!r}.'
+        ) from None
 
 
 def _with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:

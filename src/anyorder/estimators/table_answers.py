@@ -35,6 +35,7 @@ from anyorder.estimators.table_questions import (
     column_set,
     column_sets,
     listed_names,
+    named_sets,
     read_evidence,
 )
 from anyorder.model import AnyOrderModel
@@ -68,9 +69,9 @@ class TableAnswers:
             query: Columns that are asked; by default, all that a row has and that is not given.
             given: Columns that are known; a gap there is unknown in that row.
         """
-        frame = as_frame(X)
-        named = listed_names(query, argument="query")
-        x, missing = self._fitted().encode(frame, needs=named)
+        frame, table = as_frame(X), self._fitted()
+        named_sets(table, query, given)  # names are checked before cells are read
+        x, missing = table.encode(frame, needs=listed_names(query, argument="query"))
         asked, known = column_sets(self.table_, missing, query=query, given=given)
         sets = {"query": asked, "given": known}
         return log_prob_in_units(self.model_, self.table_, frame, x, **sets).numpy()
@@ -127,8 +128,8 @@ class TableAnswers:
             given: What is known.
             random_state: Of the draws that stand for intervals and lists.
         """
+        asked = column_set(self._fitted(), str(column), argument="column", allow_context=False)
         known = self._evidence(given, SOFT_DRAWS, _generator(random_state))
-        asked = column_set(self.table_, column, argument="column", allow_context=False)
         place = int(asked.nonzero()[0])
         if known.known[place]:
             raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')

@@ -119,6 +119,11 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
         )
     entries = dict(given or {})
     column_set(table, list(entries), argument="given")
+    for column in table.context:
+        if column.name not in entries:
+            raise QueryError(
+                f'`given` must tell "{column.name}", which is context: it is always given.'
+            )
     regions, values = {}, {}
     for name, value in entries.items():
         if isinstance(value, tuple | list | set):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import ConfigError, check_count
+from anyorder.networks.dropout import Dropout
 
 # Longest wavelength of the rotary positions is 2 pi times this (Su et al., 2021).
 ROTARY_BASE = 10_000.0
@@ -98,7 +99,7 @@ class Block(nn.Module):
         self.mlp_in = nn.Linear(width, MLP_RATIO * width)
         self.mlp_out = nn.Linear(MLP_RATIO * width, width)
         self.gelu = nn.GELU()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self._initialise(depth)
 
     def _initialise(self, depth: int) -> None:

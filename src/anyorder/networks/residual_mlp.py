@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from anyorder.errors import check_count
 from anyorder.networks.contracts import MaskedNetwork
+from anyorder.networks.dropout import Dropout
 from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.paths import read_only
 from anyorder.variables import Schema
@@ -80,7 +81,7 @@ class ResidualBlock(nn.Module):
         self.norm = nn.LayerNorm(hidden)
         self.first = nn.Linear(hidden, hidden)
         self.second = nn.Linear(hidden, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The residual stream after the block. Shape ``(batch, hidden)``."""
