@@ -177,7 +177,7 @@ def test_several_draws_are_numbered(folder, run, tmp_path):
     assert sorted(zip(found["draw"], found["row"], strict=True)) == [
         (draw, row) for draw in range(2) for row in range(100)
     ]
-    assert (found["id"] == found["row"]).all()
+    assert (found["id"].astype(int) == found["row"]).all()
     assert found.groupby("row")["income"].nunique().max() == 2
 
 
