@@ -2,9 +2,8 @@
 
     python -m benchmarks.tables_default --data DIR --json
 
-DIR holds `debd/NAME/NAME.train.data` and so on, `tables/adult-train.csv`, `tables/adult-test.csv`
-(no header, "?" for gaps) and `tables/diamonds.csv`: the formats of the public archives. Every model
-is `TableModel()` with nothing set, fitted on the training rows; the test rows are read once.
+DIR is laid out as `benchmarks.table_sets` says. Every model is `TableModel()` with nothing set,
+fitted on the training rows; the test rows are read once.
 
     nltcs, plants, jester ...   joint log-likelihood, nats a row
     adult                       joint; income given all else: accuracy and log-loss, beside a
@@ -25,14 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.cli import run
-from anyorder.data.frames import read_table
-from anyorder.errors import ConfigError, check_choice
 from anyorder.estimators.table import TableModel
 from anyorder.evaluation import Estimate
 from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
-
-BINARY = ("nltcs", "plants", "jester")
-MORE_BINARY = ("baudio", "accidents", "dna")
+from benchmarks.table_sets import BINARY, MIXED, TableSet, load_set
 
 ELSEWHERE = {
     "nltcs": {"TabularARGN": -6.058, "first path network": -5.99},
@@ -41,24 +36,6 @@ ELSEWHERE = {
 }
 """Measured on machines of this kind before: TabularARGN is mostlyai-engine 2.7.3 with its defaults;
 the path network had 3 layers of width 96, untuned, for 150, 900 and 400 s of one core."""
-
-ADULT = [
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education_num",
-    "marital_status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital_gain",
-    "capital_loss",
-    "hours_per_week",
-    "native_country",
-    "income",
-]
 
 app = App(name="tables_default", help=__doc__)
 
@@ -80,12 +57,11 @@ def measure(
         record: A file to which the numbers are written with the command and the commit.
     """
     check_record(record)
-    names = sets or [*BINARY, "adult", "diamonds"]
+    names = sets or [*BINARY, *MIXED]
     rows: list[Row] = []
     paired: list[Paired] = []
     for name in names:
-        check_choice("sets", name, (*BINARY, *MORE_BINARY, "adult", "diamonds"))
-        found = {"adult": adult, "diamonds": diamonds}.get(name, binary)(data, name)
+        found = (adult if name == "adult" else joint_only)(name, load_set(data, name))
         rows += found[0]
         paired += found[1]
         Console(stderr=True).print(f"{name}: {[(r.metric, round(r.value, 3)) for r in found[0]]}")
@@ -108,11 +84,10 @@ def measure(
 Found = tuple[list[Row], list[Paired]]
 
 
-def binary(data: Path, name: str) -> Found:
-    """A binary set: joint nats a row."""
-    train, test = (_binary_frame(data, name, part) for part in ("train", "test"))
-    model, minutes = _fitted(train)
-    joint = Estimate(torch.from_numpy(model.log_prob(test)))
+def joint_only(name: str, table: TableSet) -> Found:
+    """The joint of all columns, nats a row, in their units."""
+    model, minutes = _fitted(table.train)
+    joint = Estimate(torch.from_numpy(model.log_prob(table.test)))
     rows = [
         _row(name, "TableModel", "joint_nats", joint),
         Row(name, "TableModel", "minutes", minutes),
@@ -121,9 +96,9 @@ def binary(data: Path, name: str) -> Found:
     return rows, []
 
 
-def adult(data: Path, name: str) -> Found:
+def adult(name: str, table: TableSet) -> Found:
     """Adult: the joint, and income given the rest beside a classifier made for it."""
-    train, test = (_adult_frame(data, part) for part in ("train", "test"))
+    train, test = table
     model, minutes = _fitted(train)
     joint = Estimate(torch.from_numpy(model.log_prob(test)))
     truth = (test.income == ">50K").to_numpy()
@@ -145,18 +120,6 @@ def adult(data: Path, name: str) -> Found:
             )
         )
     return rows, paired
-
-
-def diamonds(data: Path, name: str) -> Found:
-    """Diamonds: the joint density of mixed columns."""
-    frame = read_table(_file(data / "tables" / "diamonds.csv"))
-    test = frame.sample(frac=0.1, random_state=0)
-    model, minutes = _fitted(frame.drop(index=test.index))
-    joint = Estimate(torch.from_numpy(model.log_prob(test)))
-    return [
-        _row(name, "TableModel", "joint_nats", joint),
-        Row(name, "TableModel", "minutes", minutes),
-    ], []
 
 
 def _fitted(train: pd.DataFrame) -> tuple[TableModel, float]:
@@ -186,29 +149,6 @@ def _hits(probability: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> tor
 def _log_loss(probability: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> torch.Tensor:
     right = np.where(truth, probability, 1 - probability).astype(float)
     return torch.from_numpy(-np.log(right.clip(1e-12)))
-
-
-def _binary_frame(data: Path, name: str, part: str) -> pd.DataFrame:
-    path = _file(data / "debd" / name / f"{name}.{part}.data")
-    values = np.loadtxt(path, delimiter=",", dtype=np.int8).astype(bool)
-    return pd.DataFrame(values, columns=[f"v{i}" for i in range(values.shape[1])])
-
-
-def _adult_frame(data: Path, part: str) -> pd.DataFrame:
-    path = _file(data / "tables" / f"adult-{part}.csv")
-    options: dict[str, Any] = {"names": ADULT, "skipinitialspace": True, "na_values": ["?"]}
-    frame = pd.read_csv(path, comment="|", **options)
-    frame["income"] = frame.income.str.rstrip(".")
-    return frame
-
-
-def _file(path: Path) -> Path:
-    if not path.exists():
-        raise ConfigError(
-            f'There is no "{path}". The binary sets are the public "debd" benchmarks, adult is in '
-            "the UCI archive, diamonds comes with ggplot2 and seaborn."
-        )
-    return path
 
 
 def _row(name: str, model: str, metric: str, found: Estimate) -> Row:

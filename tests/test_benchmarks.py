@@ -10,7 +10,7 @@ import torch
 from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
-from benchmarks import queries, tables_default, tables_speed
+from benchmarks import queries, table_networks, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 
 
@@ -56,8 +56,9 @@ def test_growth_is_written_and_drawn(monkeypatch, tmp_path):
 QUICK = partial(TableModel, max_steps=2, layers=1, width=8, heads=2)
 
 
-def test_default_tables_are_scored_beside_others(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(tables_default, "TableModel", QUICK)
+@pytest.fixture
+def data(tmp_path):
+    """Small made-up tables in the formats of the archives."""
     rng = np.random.default_rng(0)
     folder = tmp_path / "debd" / "nltcs"
     folder.mkdir(parents=True)
@@ -68,15 +69,34 @@ def test_default_tables_are_scored_beside_others(monkeypatch, capsys, tmp_path):
     for part, end in (("train", ""), ("test", ".")):
         lines = [row.format(i, ("<=50K", ">50K")[i % 2] + end, "?x"[i % 2]) for i in range(60)]
         (tmp_path / "tables" / f"adult-{part}.csv").write_text("".join(lines))
-    record = tmp_path / "record.json"
-    tables_default.measure(data=tmp_path, sets=["nltcs", "adult"], json=True, record=record)
+    return tmp_path
+
+
+def test_default_tables_are_scored_beside_others(data, monkeypatch, capsys):
+    monkeypatch.setattr(tables_default, "TableModel", QUICK)
+    record = data / "record.json"
+    tables_default.measure(data=data, sets=["nltcs", "adult"], json=True, record=record)
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     found = {(r["dataset"], r["model"], r["metric"]) for r in rows}
     assert ("nltcs", "TableModel", "joint_nats") in found
     assert ("nltcs", "TabularARGN", "joint_nats") in found
     assert ("adult", "HistGradientBoosting", "income_log_loss") in found
     with pytest.raises(ConfigError, match="diamonds"):
-        tables_default.measure(data=tmp_path, sets=["diamonds"])
+        tables_default.measure(data=data, sets=["diamonds"])
+    with pytest.raises(ConfigError, match="`sets` must be one of"):
+        tables_default.measure(data=data, sets=["iris"])
+
+
+def test_networks_are_compared_row_by_row(data, monkeypatch, capsys):
+    monkeypatch.setattr(table_networks, "TableModel", QUICK)
+    table_networks.measure(data=data, sets=["adult"], rows=20)
+    assert "minus path" in capsys.readouterr().out
+    table_networks.measure(data=data, sets=["adult"], rows=20, json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {row["model"] for row in found["rows"]} == set(table_networks.NETWORKS)
+    assert all(row["n"] == 20 for row in found["rows"])
+    pairs = {(pair["a"], pair["b"], pair["metric"]) for pair in found["paired"]}
+    assert ("mlp", "path", "conditional_nats") in pairs
 
 
 def test_table_speeds_are_measured(monkeypatch, capsys):
