@@ -97,7 +97,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
-        minutes: float | None = 6.0,
+        minutes: float | None = 7.0,
         max_steps: int | None = None,
         batch: int = 64,
         learning_rate: float = 2e-3,
