@@ -46,6 +46,7 @@ LAYERS = [
     ["training.learner", "training.progress"],
     ["training.fit"],
     ["evaluation"],
+    ["orders"],
     ["data.text", "data.gaussianizer"],
     ["data.coercion"],
     ["data.measures"],

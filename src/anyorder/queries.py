@@ -20,7 +20,7 @@ from torch import Tensor
 from anyorder.conditionals.contracts import Distribution
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
 from anyorder.model import AnyOrderModel
-from anyorder.protocols import RemoveRandom
+from anyorder.protocols import DecompositionProtocol, RemoveRandom
 from anyorder.random_sets import source_device
 from anyorder.variables import Variable
 from anyorder.walks import walk
@@ -69,6 +69,7 @@ def log_prob(
     method: Method = "walk",
     orders: int = 1,
     combine: Combine = "elbo",
+    protocol: DecompositionProtocol | None = None,
     max_batch: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -85,6 +86,8 @@ def log_prob(
         orders: With `RemoveRandom`: how many random paths are walked.
         combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
             bound; "mixture" is the log of the mean of their likelihoods (appendix A).
+        protocol: Whose paths are walked; the model's by default. A model that was trained along
+            one order knows little of others.
         max_batch: Rows of a pass: bounds memory. By default, what suits the processor.
         generator: The source of randomness, for `RemoveRandom`.
 
@@ -97,19 +100,24 @@ def log_prob(
     if max_batch is not None:
         check_count("max_batch", max_batch)
     source_device(generator)  # refuses what is no generator
+    protocol = model.protocol if protocol is None else protocol
     x, query, given = checked_question(model, x, query, given)
     if method == "ratio":
-        nothing = torch.zeros_like(given)
-        options: dict[str, Any] = {"orders": orders, "combine": combine, "max_batch": max_batch}
-        both = log_prob(
-            model, x, query=query | given, given=nothing, generator=generator, **options
-        )
-        evidence = log_prob(model, x, query=given, given=nothing, generator=generator, **options)
-        return both - evidence
-    if orders > 1 and not isinstance(model.protocol, RemoveRandom):
+        options: dict[str, Any] = {
+            "given": torch.zeros_like(given),
+            "orders": orders,
+            "combine": combine,
+            "protocol": protocol,
+            "max_batch": max_batch,
+            "generator": generator,
+        }
+        both = log_prob(model, x, query=query | given, **options)
+        return both - log_prob(model, x, query=given, **options)
+    if orders > 1 and not isinstance(protocol, RemoveRandom):
         raise QueryError("`orders` is for models with random orders; this one has a single path.")
     paths = orders
-    walks = torch.stack([_walk(model, x, query, given, max_batch, generator) for _ in range(paths)])
+    ranks = (protocol.rank(query, generator=generator) for _ in range(paths))
+    walks = torch.stack([_walk(model, x, query, given, rank, max_batch) for rank in ranks])
     if combine == "elbo":
         return walks.mean(dim=0)
     return walks.logsumexp(dim=0) - math.log(paths)
@@ -120,10 +128,9 @@ def _walk(
     x: Tensor,
     query: Tensor,
     given: Tensor,
+    rank: Tensor,
     max_batch: int | None,
-    generator: torch.Generator | None,
 ) -> Tensor:
-    rank = model.protocol.rank(query, generator=generator)
     factors = model.factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
     # Doubles, because thousands of terms are added.
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
