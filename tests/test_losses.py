@@ -15,9 +15,14 @@ from anyorder import (
     any_queries,
     edge_weights,
 )
+from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.enumeration import _all_questions, all_sets, edge_law, node_law
-from anyorder.losses import ArdmLoss, MacLoss, PathLoss
+from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, PathLoss
+from anyorder.model import AnyOrderModel
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.queries import log_prob
 from anyorder.query_laws import as_query_law
+from anyorder.variables import Schema, Variable
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from
 from tests.toys import toy_joint, toy_model
@@ -168,10 +173,55 @@ def test_random_protocols_draw_random_paths(generator):
     assert not given.any()
 
 
-def test_masked_losses_refuse_path_networks():
-    with pytest.raises(ConfigError, match="ArdmLoss trains masked networks; use `PathLoss`"):
-        ArdmLoss().loss(
-            toy_model("path", MAC), X[None], (torch.zeros(1, N).bool(), torch.ones(1, N))
-        )
+def test_a_path_network_is_asked_for_many_variables_at_once(generator):
+    schema = Schema(tuple(Variable.categorical(f"v{i}", [0, 1, 2]) for i in range(N)))
+    network = PathTransformer(schema, layers=2, width=16, heads=2)
+    model = AnyOrderModel(schema, network, CategoricalConditionals(schema, width=16), MAC)
+    x = torch.randint(3, (6, N), generator=generator)
+    for one_size in (False, True):
+        objective = ArdmLoss(one_size=one_size)
+        observed, weights = drawn = objective.draw(model, 6, generator=generator)
+        assert not one_size or len(observed.sum(dim=1).unique()) == 1
+        losses = objective.loss(model, x, drawn)
+        for row in range(6):  # one question after another, each a path of one edge
+            asked = [
+                -weights[row, i] * log_prob(model, x[[row]], query=[i], given=observed[row])[0]
+                for i in (~observed[row]).nonzero().flatten().tolist()
+            ]
+            assert losses[row].item() == pytest.approx(sum(asked).item(), abs=1e-5)
+        losses.sum().backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_sizes_of_one_size_batches_are_uniform(generator):
+    model = toy_model("masked", MAC)
+    sizes = [
+        int(ArdmLoss(one_size=True).draw(model, 2, generator=generator)[0][0].sum())
+        for _ in range(4000)
+    ]
+    shares = torch.tensor(sizes).bincount(minlength=N) / 4000
+    torch.testing.assert_close(shares, torch.full((N,), 1 / N), atol=0.04, rtol=0)
+
+
+def test_either_loss_takes_each_as_often_as_it_should(generator):
+    model = toy_model("path", MAC)
+    path = PathLoss(UniformCardinality(N))
+    either = EitherLoss([path, ArdmLoss()], [3, 1])
+    assert either.law is path.law
+    chosen = []
+    for _ in range(2000):
+        choice, *rest = drawn = either.draw(model, 3, generator=generator)
+        assert len(choice.unique()) == 1
+        chosen.append(int(choice[0]))
+    torch.testing.assert_close(
+        either.loss(model, X.expand(3, -1), drawn),
+        either.objectives[chosen[-1]].loss(model, X.expand(3, -1), tuple(rest)),
+    )
+    assert sum(chosen) / 2000 == pytest.approx(0.25, abs=0.04)
+
+
+def test_odd_options_are_refused():
+    with pytest.raises(ConfigError, match="`weights` must hold 1 numbers"):
+        EitherLoss([ArdmLoss()], [1, 2])
     with pytest.raises(ConfigError, match='`targets` must be one of "uniform", "exact", "drawn"'):
         MacLoss(UniformCardinality(N), targets="all")

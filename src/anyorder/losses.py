@@ -7,23 +7,23 @@ its constant does not depend on the row, so that the weights of the law are kept
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from anyorder.errors import (
-    ConfigError,
     check_available,
     check_choice,
     check_flag,
     check_fraction,
+    check_weights,
 )
 from anyorder.exact_weights import edge_weights
 from anyorder.lattice import check_same_variables, row_masses, training_masks
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
-from anyorder.networks.contracts import MaskedNetwork
 from anyorder.query_laws import QueryLaw, as_query_law
 from anyorder.random_sets import source_device, subsets, uniform
 from anyorder.tosses import Weighting
@@ -63,15 +63,16 @@ class Objective(ABC):
 
 
 class MaskedObjective(Objective):
-    """Objectives that predict variables outside a drawn mask, all at once."""
+    """Objectives that predict variables outside a drawn mask, all at once.
+
+    Path networks of two streams can be asked so too: each question sees the evidence alone.
+    """
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
         """Minus the weighted log-likelihoods of the variables outside `observed`."""
-        if not isinstance(model.network, MaskedNetwork):
-            raise ConfigError(f"{type(self).__name__} trains masked networks; use `PathLoss`.")
         observed, weights = drawn
         variables = torch.arange(observed.shape[1], device=x.device).expand(len(x), -1)
-        features = model.network(x, observed)
+        features = model.features(x, observed, variables)
         unused = weights == 0  # observed, unavailable, or without weight: not read
         values = x[:, : observed.shape[1]].masked_fill(unused, 0)
         logs = model.conditionals(features, variables).log_prob(values)
@@ -81,8 +82,16 @@ class MaskedObjective(Objective):
 class ArdmLoss(MaskedObjective):
     r"""The objective of ARDM and ACE: every cardinality, every mask of it, every variable alike.
 
-    The paper's Eq. 4 for each variable: |e| uniform on 0..N-1, e uniform given its size.
+    The paper's Eq. 4 for each variable: |e| uniform on 0..N-1, e uniform given its size. This is
+    also the law of questions about a single variable given any others, all of them asked at once.
+
+    Args:
+        one_size: Whether all masks of a batch are of one size, where rows have no gaps: a path
+            network then pads nothing. The expected loss is the same.
     """
+
+    def __init__(self, *, one_size: bool = False) -> None:
+        self.one_size = check_flag("one_size", one_size)
 
     def draw(
         self,
@@ -94,7 +103,8 @@ class ArdmLoss(MaskedObjective):
     ) -> tuple[Tensor, ...]:
         """Draws masks and spreads the weight of each row over what they leave out."""
         have = _available(model, batch, available, generator)
-        chance = uniform((batch,), device=have.device, generator=generator)
+        rows = 1 if self.one_size and available is None else batch
+        chance = uniform((rows,), device=have.device, generator=generator).expand(batch)
         sizes = (chance * have.sum(dim=1)).long()
         observed = subsets(sizes, have, generator=generator)
         outside = (have & ~observed).double()
@@ -234,6 +244,47 @@ class PathLoss(Objective):
         weight = weight * (mass / total)[factors.row]
         losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
         return losses.index_add(0, factors.row, -factors.log_prob * weight.to(losses.dtype))
+
+
+class EitherLoss(Objective):
+    """One of several objectives at every step, by chance.
+
+    Args:
+        objectives: Which ones.
+        weights: How often each is taken.
+    """
+
+    def __init__(self, objectives: Sequence[Objective], weights: Sequence[float]) -> None:
+        self.objectives = list(objectives)
+        self.weights = check_weights("weights", weights, size=len(self.objectives)).tolist()
+
+    @property
+    def law(self) -> QueryLaw | None:
+        """The questions that the first objective with a law is for."""
+        laws = (getattr(objective, "law", None) for objective in self.objectives)
+        return next((law for law in laws if law is not None), None)
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Draws an objective, and then what it draws; its number stands in front."""
+        device = source_device(generator)
+        weights = torch.tensor(self.weights, device=device)
+        choice = torch.multinomial(weights, 1, generator=generator)
+        drawn = self.objectives[int(choice)].draw(
+            model, batch, available=available, generator=generator
+        )
+        return choice.expand(batch), *drawn
+
+    def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
+        """The loss of the objective that was drawn."""
+        choice, *rest = drawn
+        return self.objectives[int(choice[0])].loss(model, x, tuple(rest))
 
 
 def _row_masses(

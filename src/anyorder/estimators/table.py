@@ -42,6 +42,13 @@ from anyorder.training.settings import TrainingSettings, default_device
 
 Question = tuple[Sequence[str], Sequence[str], float]
 
+SINGLE_COLUMNS = 0.5
+"""The share of steps under queries="any" that ask for single columns, given any others."""
+
+AVERAGE = 0.99
+"""Decay of the average of weights that is kept: where few rows stop the training early, the weights
+of a single step answer questions with little evidence at random."""
+
 
 class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     """A model of a table that answers p(these columns | those columns).
@@ -161,6 +168,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             settings=self._settings(len(kept), len(held_out)),
             held_out=data.at(held_out),
             missing=self.missing,
+            columns=SINGLE_COLUMNS if isinstance(self.queries, str) else 0.0,
             folder=None if folder is None else Path(folder),
             notes=self._notes(table, target),
             progress=self.progress,
@@ -272,6 +280,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
             weight_decay=0.01,
+            ema=AVERAGE,
             seed=self._seed(),
             evaluate_every=evaluate_every,
             patience=patience if held_out else None,

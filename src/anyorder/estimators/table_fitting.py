@@ -13,7 +13,7 @@ from anyorder.conditionals.heads import Head
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.estimators.table_batches import fill_gaps
 from anyorder.lattice import row_masses
-from anyorder.losses import MacLoss, Objective, PathLoss
+from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
 from anyorder.masks import FixedCardinality, MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
@@ -119,12 +119,16 @@ class TableData:
         weights = None if self.weights is None else self.weights[rows]
         return TableData(self.x[rows], self.missing[rows], weights)
 
-    def rows(self, law: QueryLaw | MaskDistribution, seed: int) -> Rows:
-        """What training draws from; rows of which nothing can be asked are left out."""
+    def asking(self, law: QueryLaw | MaskDistribution) -> Tensor:
+        """The numbers of the rows of which the law asks anything."""
         some = ~self.missing.all(dim=1)
         if self.missing.any():
             some[some.clone()] = row_masses(law, ~self.missing[some], weighting="edge") > 0
-        kept = self if some.all() else self.at(some.nonzero().squeeze(1))
+        return some.nonzero().squeeze(1)
+
+    def rows(self, law: QueryLaw | MaskDistribution, seed: int) -> Rows:
+        """What training draws from; rows of which nothing can be asked are left out."""
+        kept = self.at(self.asking(law))
         available = ~kept.missing if kept.missing.any() else None
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
 
@@ -137,6 +141,7 @@ def train(
     settings: TrainingSettings,
     held_out: TableData,
     missing: Missing = "mcar",
+    columns: float = 0.0,
     folder: Path | None = None,
     notes: dict[str, Any] | None = None,
     progress: bool = False,
@@ -148,11 +153,13 @@ def train(
     rest, from which gaps are then drawn; after that on rows completed by such draws, several times
     anew, with the questions of `law`.
     """
-    valid = surprise_of(held_out, missing) if len(held_out.x) else None
+    valid = None
+    if len(held_out.asking(law)):
+        valid = surprise_of_rows(held_out) if missing == "mar" else surprise_of(held_out, law)
     options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
     if missing == "mcar" or not data.missing.any():
         rows = data.rows(law, settings.seed)
-        objective = objective_of(model, law)
+        objective = objective_of(model, law, columns=columns)
         return fit(model, rows, objective, settings=settings, folder=folder, **options)
     n, stages = model.num_variables, _stages(settings)
     some = data.at((~data.missing).any(dim=1).nonzero().squeeze(1))  # of nothing nothing is learnt
@@ -173,35 +180,48 @@ def train(
     return found
 
 
-def objective_of(model: AnyOrderModel, law: Any, *, every_edge: bool = False) -> Objective:
+def objective_of(
+    model: AnyOrderModel, law: Any, *, every_edge: bool = False, columns: float = 0.0
+) -> Objective:
     """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones.
 
-    With `every_edge` masked networks count every edge once, too: a likelihood.
+    With `every_edge` masked networks count every edge once, too: a likelihood. `columns` is the
+    share of steps that ask for every column outside a random set, each by itself.
     """
+    if columns and isinstance(model.network, PathTransformer):
+        return EitherLoss([PathLoss(law), ArdmLoss(one_size=True)], [1 - columns, columns])
     if model.is_one_pass:
         return PathLoss(law)
     return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
 
 
-def surprise_of(held_out: TableData, missing: Missing) -> Callable[[AnyOrderModel], float]:
-    """Held-out bits a cell: of all that each row has, and of one half of it given the other.
+def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel], float]:
+    """Held-out bits a cell of questions from the law that is trained for, the same every time."""
+    asking = held_out.asking(law)
+    data = held_out.at(asking.repeat(max(1, VALID_ROWS // max(len(asking), 1))))
+    have = ~data.missing if data.missing.any() else None
+    generator = torch.Generator().manual_seed(0)
+    given, query = law.sample(len(data.x), available=have, generator=generator)
+    return _surprise(data, query, given)
 
-    With missing="mar" the first alone: likelihoods of parts of a row then favour the gaps' ways.
+
+def surprise_of_rows(held_out: TableData) -> Callable[[AnyOrderModel], float]:
+    """Held-out bits a cell of all that each row has.
+
+    For missing="mar": likelihoods of parts of a row favour the ways in which gaps came about.
     """
     have = ~held_out.missing
-    coins = torch.rand(have.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    given = have & coins
-    equal = torch.ones(len(have), dtype=torch.float64)
-    weights = equal if held_out.weights is None else held_out.weights
+    return _surprise(held_out, have, torch.zeros_like(have))
+
+
+def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrderModel], float]:
+    equal = torch.ones(len(query), dtype=torch.float64)
+    weights = equal if data.weights is None else data.weights
+    cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
 
     def surprise(model: AnyOrderModel) -> float:
-        logs = log_prob(model, held_out.x, query=have).cpu()
-        cells = have.sum(dim=1)
-        if missing == "mcar":
-            half = log_prob(model, held_out.x, query=have & ~given, given=given).cpu()
-            logs, cells = logs + half, cells + (have & ~given).sum(dim=1)
-        total = (weights * cells).sum().clamp(min=1e-9)
-        return -float((weights * logs).sum() / total) / math.log(2)
+        logs = log_prob(model, data.x, query=query, given=given).cpu()
+        return -float((weights * logs).sum() / cells) / math.log(2)
 
     return surprise
 
