@@ -114,16 +114,17 @@ def _run(
 ) -> Iterator[tuple[str, Found]]:
     """What each diagnostic found on the rows that it can use, if there are any."""
     chosen = {name: _rows(model, stage, have) for name, stage in stages.items()}
-    work = {name: len(rows) * stages[name].passes for name, rows in chosen.items()}
-    with stderr_bar(shown=progress, title="checking", total=sum(work.values())) as advance:
-        for name, stage in stages.items():
+    chosen = {name: rows for name, rows in chosen.items() if len(rows)}
+    work = sum(len(rows) * stages[name].passes for name, rows in chosen.items())
+    with stderr_bar(shown=progress, title="checking", total=work) as advance:
+        for name, usable in chosen.items():
+            stage, parts = stages[name], []
             size = max(1, CELLS_AT_ONCE // (stage.passes * x.shape[1]))
-            parts = []
-            for rows in chosen[name].split(size):
+            for rows in usable.split(size):
                 parts.append(stage.run(x[rows], have[rows]))
                 advance(len(rows) * stage.passes, stage.title)
             joined = tuple(torch.cat(one, dim=-1).cpu() for one in zip(*parts, strict=True))
-            if joined and joined[0].shape[-1]:
+            if joined[0].shape[-1]:
                 yield name, joined
 
 
