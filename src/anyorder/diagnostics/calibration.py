@@ -6,7 +6,7 @@ a level or an atom, is spread evenly over the step that it makes: the PIT is the
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -86,7 +86,14 @@ class NumberCalibration:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Predictions of about the same confidence."""
+    """Predictions of about the same confidence.
+
+    Args:
+        n: How many.
+        confidence: How often they were said to be right.
+        accuracy: How often they are.
+        se: The standard error of the accuracy, if they are as probable as was said.
+    """
 
     n: int
     confidence: float
@@ -144,24 +151,24 @@ class CategoryCalibration:
             total += math.sqrt(2 / math.pi * float((confidence * (1 - confidence)).sum()))
         return total / len(self.hit)
 
+    @property
+    def error_beyond_chance(self) -> float:
+        """How much larger than by chance the error is."""
+        return self.expected_error - self.expected_by_chance
+
     def reliability(self) -> list[ReliabilityBin]:
         """The bins of equal width that hold predictions, from the least confident up."""
         found = []
         for members in self._bins():
-            confidence, hits = (
-                self.confidence[members].double(),
-                Estimate(self.hit[members].double()),
-            )
-            count = len(hits.rows)
-            found.append(ReliabilityBin(count, float(confidence.mean()), hits.value, hits.se))
+            said, n = self.confidence[members].double(), len(members)
+            se = math.sqrt(float((said * (1 - said)).sum())) / n
+            accuracy = float(self.hit[members].double().mean())
+            found.append(ReliabilityBin(n, float(said.mean()), accuracy, se))
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        bins = [
-            {"n": b.n, "confidence": b.confidence, "accuracy": b.accuracy}
-            for b in self.reliability()
-        ]
+        bins = [asdict(part) for part in self.reliability()]
         return {
             "n": len(self.pit),
             "ks_distance": self.distance,

@@ -22,8 +22,9 @@ from anyorder.diagnostics.marginalisation import (
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
 from anyorder.diagnostics.predictions import SHARES, predictions
 from anyorder.diagnostics.report import Check
-from anyorder.errors import QueryError, check_seed
+from anyorder.errors import QueryError, check_seed, check_sets
 from anyorder.model import AnyOrderModel
+from anyorder.queries import answering, checked_question
 from anyorder.training.progress import stderr_bar
 
 ORDERS = 8
@@ -58,6 +59,7 @@ class Stage:
     run: Callable[[Tensor, Tensor], Found]
 
 
+@answering
 def check_model(
     model: AnyOrderModel, x: Tensor, missing: Tensor, *, seed: int = 0, progress: bool = False
 ) -> Check:
@@ -72,11 +74,11 @@ def check_model(
         progress: Whether a line shows how far it is.
     """
     generator = torch.Generator().manual_seed(check_seed(seed))
-    have = ~missing.to(model.device)
-    if not have.any():
+    gaps = check_sets("missing", missing, model.num_variables)
+    if gaps.all():
         raise QueryError("A check needs a row that has a value.")
-    stages = _stages(model, generator)
-    found = dict(_run(model, stages, x.to(model.device), have, progress))
+    x, have, _ = checked_question(model, x, ~gaps, None)
+    found = dict(_run(model, _stages(model, generator), x, have, progress))
     return _check(model, len(x), found)
 
 

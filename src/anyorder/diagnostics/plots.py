@@ -32,7 +32,7 @@ def pit_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
     places = figure.subplots(1, len(numbers), sharey=True, squeeze=False)[0]
     for axes, (given, part) in zip(places, numbers.items(), strict=True):
         middles = [(place + 0.5) / BINS for place in range(BINS)]
-        axes.bar(middles, part.histogram() * BINS, width=1 / BINS, edgecolor="white")
+        axes.bar(middles, (part.histogram() * BINS).tolist(), width=1 / BINS, edgecolor="white")
         # Two standard errors of the count of a bin, if each value is as likely in each.
         noise = 2 * ((BINS - 1) / len(part.pit)) ** 0.5
         axes.axhspan(1 - noise, 1 + noise, color="black", alpha=0.12)
@@ -65,20 +65,18 @@ def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
 
 def reliability_figure(categories: Mapping[str, CategoryCalibration]) -> Figure:
     """How often the most probable level is right, by how probable it was said to be."""
-    figure = Figure(figsize=(5, 4.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-    for given, part in categories.items():
+    figure = Figure(figsize=(2.6 * len(categories), 2.9), layout="constrained")
+    places = figure.subplots(1, len(categories), sharey=True, squeeze=False)[0]
+    for axes, (given, part) in zip(places, categories.items(), strict=True):
         bins = part.reliability()
+        axes.plot([0, 1], [0, 1], color="black", linewidth=0.8)
         axes.errorbar(
             [b.confidence for b in bins],
             [b.accuracy for b in bins],
             yerr=[2 * b.se for b in bins],
-            marker="o",
-            markersize=3,
-            linewidth=1,
-            label=f"{given} given",
+            fmt="o",
+            markersize=4,
         )
-    axes.set(xlabel="probability of the most probable level", ylabel="how often it is right")
-    axes.legend()
+        axes.set(title=f"{given} given", xlabel="said to be right", xlim=(0, 1.02), ylim=(0, 1.02))
+    places[0].set_ylabel("is right")
     return figure

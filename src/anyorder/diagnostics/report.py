@@ -94,7 +94,7 @@ class Check:
 def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
     """Coverage of the widest intervals, with the evidence for which probabilities are worst."""
     level = LEVELS[-1]
-    given, worst = max(found.items(), key=lambda item: item[1].distance)
+    given, worst = max(found.items(), key=lambda item: item[1].distance * len(item[1].pit) ** 0.5)
     coverage, chance = worst.coverage(level), CHANCE / math.sqrt(len(worst.pit))
     # Bonferroni's correction: the worst of several is looked at.
     is_real = len(found) * worst.p_value < SUSPICIOUS
@@ -108,7 +108,7 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
 
 def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     """How sure of its best guess the model is against how often it is right, where worst."""
-    given, worst = max(found.items(), key=lambda item: item[1].expected_error)
+    given, worst = max(found.items(), key=lambda item: item[1].error_beyond_chance)
     over, right, chance = worst.overconfidence, worst.accuracy, worst.expected_by_chance
     is_real = abs(over.value) > 3 * over.se or worst.expected_error > 2 * chance
     return (

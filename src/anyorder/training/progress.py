@@ -127,6 +127,7 @@ def stderr_bar(
         yield lambda _, __: None
         return
     bar = _bar(transient=True)
+    bar.disable = not bar.console.is_terminal  # elsewhere it would leave an empty line
     task = bar.add_task(title, total=total)
     with bar:
         yield lambda part, name: bar.update(task, advance=part, description=f"{title}: {name}")
