@@ -88,14 +88,18 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
     def each(function: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Found]:
         return lambda x, have: (function(model, x, have, generator=generator),)
 
+    # A masked network takes a pass for each variable asked, but cheaper ones.
+    walk = 1 if model.is_one_pass else max(1, model.num_variables // 4)
+    mixture = partial(order_log_probs, orders=ORDERS)
+    ratio = partial(walk_and_ratio, model, generator=generator)
     gaps = {
-        "path": Stage("other orders", 2, 2, each(path_differences)),
-        "marginalisation": Stage("summing out", 2 * NODES, 2, each(marginalisation_differences)),
-        "ratio": Stage("ratios", 3, 2, partial(walk_and_ratio, model, generator=generator)),
-        "orders": Stage(
-            "mixtures of orders", ORDERS + 1, 2, each(partial(order_log_probs, orders=ORDERS))
+        "path": Stage("other orders", 2 * walk, 2, each(path_differences)),
+        "marginalisation": Stage(
+            "summing out", 2 * NODES * walk, 2, each(marginalisation_differences)
         ),
-        "encoding": Stage("evidence", 2, 2, each(encoding_differences)),
+        "ratio": Stage("ratios", 3 * walk, 2, ratio),
+        "orders": Stage("mixtures of orders", (ORDERS + 1) * walk, 2, each(mixture)),
+        "encoding": Stage("evidence", 2 * walk, 2, each(encoding_differences)),
     }
     kinds = {variable.kind for variable in model.schema.variables[: model.num_variables]}
     calibrations = {
@@ -132,9 +136,7 @@ def _run(
 
 def _rows(model: AnyOrderModel, stage: Stage, have: Tensor) -> Tensor:
     """The rows that a diagnostic reads."""
-    # A masked network takes a pass for each variable asked, of which there are half on average.
-    walk = 1 if model.is_one_pass else max(1, model.num_variables // 2)
-    most = max(FEWEST, CELLS // (stage.passes * walk * model.num_variables))
+    most = max(FEWEST, CELLS // (stage.passes * model.num_variables))
     return (have.sum(dim=1) >= stage.least).nonzero().squeeze(1)[:most]
 
 
