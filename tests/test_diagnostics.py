@@ -2,20 +2,30 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
 import torch
 from scipy import stats
 
-from anyorder import RemoveGreatest, RemoveRandom
+from anyorder import (
+    AnyOrderModel,
+    MixedConditionals,
+    RemoveGreatest,
+    RemoveRandom,
+    ResidualMlp,
+    Schema,
+    Variable,
+)
 from anyorder.diagnostics.calibration import (
     CategoryCalibration,
     NumberCalibration,
+    by_column,
     ks_distance,
     ks_p_value,
 )
-from anyorder.diagnostics.check import check_model
+from anyorder.diagnostics.check import _rows, _stages, check_model
 from anyorder.diagnostics.drawn_sets import has_mass, several
 from anyorder.diagnostics.evidence import (
     EncodingGap,
@@ -155,7 +165,7 @@ def test_ratios_are_those_of_the_oracle_and_can_exceed_one(kind, generator):
             alone = oracle.path_log_prob(disagreeing_rule, tuple(values), [given])
             pairs.append((direct, both - alone))
         assert any(found == pytest.approx(pair, abs=1e-9) for pair in pairs)
-    gap = RatioGap(ratio - walk, ratio[is_mass] > 0)
+    gap = RatioGap(ratio - walk, ratio[is_mass])
     assert gap.share_above_one.value == pytest.approx(float((ratio > 0).double().mean()))
     assert "of such probabilities exceed 1" in gap.sentence
 
@@ -183,7 +193,7 @@ def test_gaussians_of_one_covariance_have_no_gaps(generator):
     walk, ratio, is_mass = walk_and_ratio(model, x, have, generator=generator)
     torch.testing.assert_close(walk, ratio)
     assert not is_mass.any()
-    assert RatioGap(ratio - walk, ratio[is_mass] > 0).share_above_one is None
+    assert RatioGap(ratio - walk, ratio[is_mass]).share_above_one is None
 
 
 def test_a_density_is_integrated_out(generator):
@@ -219,6 +229,7 @@ def test_statistics_of_gaps_and_orders():
     assert gap.size.value == pytest.approx(0.15)
     assert gap.bias.value == pytest.approx(0.0, abs=1e-7)
     assert gap.quantile_90 == pytest.approx(0.27)
+    assert "by 1.00 nats on average" in PathGap(torch.ones(1)).sentence  # one row has no error
     assert Gap(torch.ones(1)).to_json()["size"] == {"value": 1.0, "se": None, "n": 1}
     logs = torch.tensor([[-1.0, -2.0], [-1.5, -2.0], [-0.5, -4.0]]).double()
     spread = OrderSpread(logs)
@@ -268,7 +279,9 @@ def test_distance_and_p_value_are_those_of_kolmogorov_and_smirnov(n, generator):
 
 
 def test_coverage_counts_what_lies_in_central_intervals():
-    found = NumberCalibration(torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]))
+    found = NumberCalibration(
+        torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]), torch.zeros(8)
+    )
     counts = [sum(abs(p - 0.5) <= level / 2 for p in found.pit.tolist()) for level in (0.5, 0.9)]
     assert [found.coverage(level).value for level in (0.5, 0.9)] == [n / 8 for n in counts]
     assert counts == [3, 5]
@@ -280,14 +293,12 @@ def test_reliability_is_that_of_the_oracle(generator):
     confidence = torch.rand(500, generator=generator).double()
     confidence[0] = 1.0
     hit = torch.rand(500, generator=generator) < confidence**2
-    found = CategoryCalibration(confidence, confidence, hit)
+    found = CategoryCalibration(confidence, confidence, hit, torch.zeros(500))
     expected = oracle.calibration_error(confidence.tolist(), hit.tolist(), 10)
     assert found.expected_error == pytest.approx(expected)
     assert sum(part.n for part in found.reliability()) == 500
     fair = [
-        CategoryCalibration(
-            confidence, confidence, torch.rand(500, generator=generator) < confidence
-        ).expected_error
+        replace(found, hit=torch.rand(500, generator=generator) < confidence).expected_error
         for _ in range(400)
     ]
     # Bins of some 50 predictions: the normal approximation is good to a few percent.
@@ -301,7 +312,9 @@ def test_the_pit_of_a_level_lies_on_its_step(kind, generator):
         model, x, holding((1,), len(x)), kind="categorical", share=1.0, generator=generator
     )
     levels = [oracle.marginal(joint, (0, v, 0, 0), frozenset({1})) for v in range(3)]
-    for values, pit, confidence, hit in zip(x.tolist(), *(p.tolist() for p in found), strict=True):
+    assert (found.variable == 1).all()
+    lists = [part.tolist() for part in found[:3]]
+    for values, pit, confidence, hit in zip(x.tolist(), *lists, strict=True):
         below = sum(levels[: values[1]])
         assert below - 1e-9 <= pit <= below + levels[values[1]] + 1e-9
         assert confidence == pytest.approx(max(levels))
@@ -336,6 +349,20 @@ def test_the_pit_at_an_atom_is_spread_over_its_mass(generator):
         assert ks_p_value(ks_distance(pit), len(pit)) > 0.01
 
 
+def test_the_column_that_is_off_is_found(generator):
+    pit, variable = torch.rand(900, generator=generator), torch.arange(900) % 3
+    pit[variable == 1] *= 0.8
+    parts = [NumberCalibration(pit[i::2], variable[i::2]) for i in range(2)]
+    found = by_column(parts, ["a", "b", "c"])
+    assert [column.n for column in found] == [300] * 3
+    assert found[0].name == "b"
+    assert found[0].distance == pytest.approx(ks_distance(pit[variable == 1]))
+    # A row may be in both parts: 150 predictions of a column are independent for sure.
+    assert found[0].p_value == ks_p_value(found[0].distance, 150)
+    assert found[0].p_value < 1e-3 < 0.01 < found[1].p_value
+    assert by_column([], []) == []
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("anyorder.diagnostics.check.CELLS_AT_ONCE", 300)
@@ -358,7 +385,7 @@ def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
         "all but one",
     }
     assert not found.numbers
-    assert len(found.sentences()) == 6
+    assert len(found.sentences()) == 7
     again = check_model(model, x, missing, seed=3)
     assert json.dumps(found.to_json(), allow_nan=False) == json.dumps(again.to_json())
     assert list(found.plot(tmp_path / "new")) == ["reliability"]
@@ -366,11 +393,25 @@ def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
     assert not capsys.readouterr().out
 
 
+def test_energies_are_checked_on_few_rows():
+    schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
+    network = ResidualMlp(schema, blocks=1, width=8)
+    protocol = RemoveGreatest([0, 1])
+    stages = {}
+    for head in ("mixture", "energy"):
+        conditionals = MixedConditionals(schema, width=8, head=head)
+        model = AnyOrderModel(schema, network, conditionals, protocol)
+        stages[head] = _stages(model, torch.Generator())
+        rows = _rows(model, stages[head]["path"], torch.ones(5000, 2, dtype=torch.bool))
+        assert len(rows) == (5000 if head == "mixture" else 30)
+    assert set(stages["mixture"]) - set(stages["energy"]) == {"marginalisation"}
+
+
 def test_rows_of_one_cell_have_no_gaps_to_tell_of():
     model, x = toy_model("path", RemoveGreatest(ORDER)), all_values()
     found = check_model(model, x, ~holding((1,), len(x)))
     assert found.path is found.marginalisation is found.orders is found.encoding is None
-    assert len(found.sentences()) == 1
+    assert len(found.sentences()) == 2
     assert found.to_json()["path"] is None
     with pytest.raises(QueryError, match="needs a row that has a value"):
         check_model(model, x, torch.ones(x.shape, dtype=torch.bool))

@@ -11,7 +11,7 @@ from anyorder.commands.showing import note, show
 from anyorder.commands.text import read_text
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import check_model
-from anyorder.diagnostics.gaps import Gap
+from anyorder.diagnostics.gaps import Gap, percent
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import ConfigError, check_count, check_seed
@@ -24,6 +24,9 @@ from anyorder.reproduce.record import print_json
 
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
+
+MOST_COLUMNS = 10
+"""Columns that are shown, the worst of them."""
 
 GAPS = {
     "path": "along another order",
@@ -88,6 +91,7 @@ def _show(found: Check, title: str) -> None:
     _show_gaps(found, title)
     _show_numbers(found)
     _show_categories(found)
+    _show_columns(found)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for sentence in found.sentences():
         console.print(f"- {sentence}")
@@ -112,8 +116,7 @@ def _show_numbers(found: Check) -> None:
     levels = [f"{level:.0%} intervals" for level in LEVELS]
     rows = []
     for given, part in found.numbers.items():
-        coverage = [part.coverage(level) for level in LEVELS]
-        shares = [f"{one.value:.1%} ± {one.se:.1%}" for one in coverage]
+        shares = [percent(part.coverage(level)) for level in LEVELS]
         cells = f"{len(part.pit):,}"
         rows.append([given, cells, *shares, f"{part.distance:.1%}", f"{part.p_value:.2g}"])
     if rows:
@@ -129,9 +132,20 @@ def _show_categories(found: Check) -> None:
         right = part.accuracy
         said = f"{right.value + part.overconfidence.value:.1%}"
         error, chance = f"{part.expected_error:.1%}", f"{part.expected_by_chance:.1%}"
-        is_right = f"{right.value:.1%} ± {right.se:.1%}"
-        rows.append([given, f"{len(part.hit):,}", said, is_right, error, chance])
+        rows.append([given, f"{len(part.hit):,}", said, percent(right), error, chance])
     if rows:
         numbers = ["cells", "said to be right", "is right", "off by, on average", "by chance"]
         title = "Categories: how often the most probable level is right"
         show(["given of a row", *numbers], rows, title=title, numbers=numbers)
+
+
+def _show_columns(found: Check) -> None:
+    """The columns whose probabilities are off, if any."""
+    rows = [
+        [column.name, f"{column.n:,}", f"{column.distance:.1%}", f"{column.p_value:.2g}"]
+        for column in found.columns_off()[:MOST_COLUMNS]
+    ]
+    if rows:
+        numbers = ["cells", "off by up to", "p-value"]
+        title = "Columns whose probabilities are off beyond chance, the worst first"
+        show(["column", *numbers], rows, title=title, numbers=numbers)

@@ -6,6 +6,7 @@ a level or an atom, is spread evenly over the step that it makes: the PIT is the
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,9 +51,11 @@ class NumberCalibration:
 
     Args:
         pit: Of the true values. Shape ``(rows,)``.
+        variable: Which variable each is of. Shape ``(rows,)``.
     """
 
     pit: Tensor
+    variable: Tensor
 
     @property
     def distance(self) -> float:
@@ -109,11 +112,13 @@ class CategoryCalibration:
         pit: Of the true levels, in the order of their codes. Shape ``(rows,)``.
         confidence: The probability of the most probable level. Shape ``(rows,)``.
         hit: Whether that level is the true one. Shape ``(rows,)``.
+        variable: Which variable each is of. Shape ``(rows,)``.
     """
 
     pit: Tensor
     confidence: Tensor
     hit: Tensor
+    variable: Tensor
 
     @property
     def distance(self) -> float:
@@ -184,3 +189,39 @@ class CategoryCalibration:
         """The members of each bin that is not empty."""
         bins = (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
         return [(bins == number).nonzero().squeeze(1) for number in bins.unique().tolist()]
+
+
+@dataclass(frozen=True)
+class ColumnCalibration:
+    """Predictions of one variable, whatever was given.
+
+    Args:
+        name: Of the variable.
+        n: How many predictions.
+        distance: How far their PITs are from uniform, at most.
+        p_value: How often chance alone gives such a distance, or a greater one. A row may be there
+            several times, with more or less given: only the predictions with one amount of
+            evidence, the most frequent, are counted as independent, so that it errs upwards.
+    """
+
+    name: str
+    n: int
+    distance: float
+    p_value: float
+
+
+def by_column(
+    parts: Sequence[NumberCalibration | CategoryCalibration], names: Sequence[str]
+) -> list[ColumnCalibration]:
+    """The calibration of each variable, that with the least p-value first."""
+    if not parts:
+        return []
+    pit, variable = (torch.cat([getattr(p, field) for p in parts]) for field in ("pit", "variable"))
+    found = []
+    for place in variable.unique().tolist():
+        mine = pit[variable == place]
+        distance = ks_distance(mine)
+        independent = max(int((part.variable == place).sum()) for part in parts)
+        p_value = ks_p_value(distance, independent)
+        found.append(ColumnCalibration(names[place], len(mine), distance, p_value))
+    return sorted(found, key=lambda column: column.p_value)

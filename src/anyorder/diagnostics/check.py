@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anyorder.conditionals.heads import EnergyConditionals
 from anyorder.diagnostics.calibration import CategoryCalibration, NumberCalibration
 from anyorder.diagnostics.evidence import (
     EncodingGap,
@@ -35,6 +36,9 @@ CELLS = 250_000
 
 FEWEST = 100
 """Rows of a diagnostic, however many cells they have."""
+
+SLOW_ROWS = 30
+"""Rows of a diagnostic of energies, whose every edge is an integral over thousands of points."""
 
 CELLS_AT_ONCE = 25_000
 """Cells of a part, after which progress is shown."""
@@ -101,6 +105,8 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
         "orders": Stage("mixtures of orders", (ORDERS + 1) * walk, 2, each(mixture)),
         "encoding": Stage("evidence", 2 * walk, 2, each(encoding_differences)),
     }
+    if _has_energies(model):
+        del gaps["marginalisation"]  # an integral of integrals
     kinds = {variable.kind for variable in model.schema.variables[: model.num_variables]}
     calibrations = {
         f"{kind} {given}": Stage(
@@ -115,6 +121,10 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
     return gaps | calibrations
 
 
+def _has_energies(model: AnyOrderModel) -> bool:
+    return any(isinstance(part, EnergyConditionals) for part in model.modules())
+
+
 def _run(
     model: AnyOrderModel, stages: dict[str, Stage], x: Tensor, have: Tensor, progress: bool
 ) -> Iterator[tuple[str, Found]]:
@@ -126,6 +136,7 @@ def _run(
         for name, usable in chosen.items():
             stage, parts = stages[name], []
             size = max(1, CELLS_AT_ONCE // (stage.passes * x.shape[1]))
+            size = 1 if _has_energies(model) else size
             for rows in usable.split(size):
                 parts.append(stage.run(x[rows], have[rows]))
                 advance(len(rows) * stage.passes, stage.title)
@@ -137,6 +148,7 @@ def _run(
 def _rows(model: AnyOrderModel, stage: Stage, have: Tensor) -> Tensor:
     """The rows that a diagnostic reads."""
     most = max(FEWEST, CELLS // (stage.passes * model.num_variables))
+    most = SLOW_ROWS if _has_energies(model) else most
     return (have.sum(dim=1) >= stage.least).nonzero().squeeze(1)[:most]
 
 
@@ -144,7 +156,7 @@ def _check(model: AnyOrderModel, rows: int, found: dict[str, Found]) -> Check:
     ratio = None
     if "ratio" in found:
         walk, other, is_mass = found["ratio"]
-        ratio = RatioGap(other - walk, other[is_mass] > 0)
+        ratio = RatioGap(other - walk, other[is_mass])
     encoding = None
     if "encoding" in found:
         encoding = EncodingGap(found["encoding"][0], model.is_one_pass)
@@ -159,6 +171,7 @@ def _check(model: AnyOrderModel, rows: int, found: dict[str, Found]) -> Check:
         ratio=ratio,
         orders=OrderSpread(found["orders"][0]) if "orders" in found else None,
         encoding=encoding,
-        numbers={given: NumberCalibration(part[0]) for given, part in numbers.items()},
+        names=tuple(variable.name for variable in model.schema.variables),
+        numbers={given: NumberCalibration(part[0], part[-1]) for given, part in numbers.items()},
         categories={given: CategoryCalibration(*part) for given, part in categories.items()},
     )

@@ -19,10 +19,13 @@ from anyorder.diagnostics.drawn_sets import (
     several,
     without,
 )
-from anyorder.diagnostics.gaps import Gap, estimate_json, nats, verdict
+from anyorder.diagnostics.gaps import Gap, estimate_json, nats, percent, verdict
 from anyorder.evaluation import Estimate
 from anyorder.model import AnyOrderModel
 from anyorder.queries import answering, log_prob
+
+ROUNDING = 1e-4
+"""Nats: what sums of factors in float32 may be off, so that a certain value does not count."""
 
 
 @answering
@@ -59,16 +62,17 @@ class RatioGap(Gap):
 
     Args:
         rows: The log of the ratio minus that of the walk. Shape ``(rows,)``.
-        above_one: For each probability (a density may exceed 1), whether the ratio exceeds 1.
-            Shape ``(probabilities,)``.
+        log_probabilities: The logs of the ratios that are probabilities: a density may well exceed
+            1. Shape ``(probabilities,)``.
     """
 
-    above_one: Tensor
+    log_probabilities: Tensor
 
     @property
     def share_above_one(self) -> Estimate | None:
-        """Of the probabilities; None if there are only densities."""
-        return Estimate(self.above_one.double()) if len(self.above_one) else None
+        """Of the probabilities, how many exceed 1; None if there are only densities."""
+        logs = self.log_probabilities
+        return Estimate((logs > ROUNDING).double()) if len(logs) else None
 
     @property
     def sentence(self) -> str:
@@ -78,8 +82,8 @@ class RatioGap(Gap):
         if share is None:
             return f"{found}; this library gives the direct answer."
         return (
-            f"{found}, and {share.value:.1%} ± {share.se:.1%} of such probabilities exceed 1; the "
-            "direct answer, which this library gives, never does."
+            f"{found}, and {percent(share)} of such probabilities exceed 1; the direct answer, "
+            "which this library gives, never does."
         )
 
     def to_json(self) -> dict[str, Any]:

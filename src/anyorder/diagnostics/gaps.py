@@ -52,9 +52,16 @@ class Gap:
 
 
 def nats(estimate: Estimate) -> str:
-    """Two digits of a number, and its standard error to as many places."""
+    """A mean for people, with its standard error if it has one."""
     places = 2 if abs(estimate.value) >= 0.1 else 3
-    return f"{estimate.value:.{places}f} ± {estimate.se:.{places}f}"
+    error = f" ± {estimate.se:.{places}f}" if math.isfinite(estimate.se) else ""
+    return f"{estimate.value:.{places}f}{error}"
+
+
+def percent(estimate: Estimate) -> str:
+    """A mean of shares for people, with its standard error if it has one."""
+    error = f" ± {estimate.se:.1%}" if math.isfinite(estimate.se) else ""
+    return f"{estimate.value:.1%}{error}"
 
 
 def estimate_json(estimate: Estimate) -> dict[str, Any]:

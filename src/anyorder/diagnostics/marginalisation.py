@@ -142,14 +142,14 @@ def _nodes(first: ContinuousDistribution, second: ContinuousDistribution) -> tup
     log_share = (-scores.square() / 2).log_softmax(dim=0)  # of the probability of a density
     shares = ndtr(scores)[:, None].expand(-1, len(first.like))
     nodes = torch.cat([density.icdf(shares) for density in (first, second)])
-    nodes = nodes.to(first.like.dtype).double()  # as a network will see them
-    logs = first.log_prob(nodes), second.log_prob(nodes)
+    nodes = nodes.to(first.like.dtype)  # as the network will see them
+    logs = first.log_prob(nodes).double(), second.log_prob(nodes).double()
     # A node has half of its density's share, over the mean of both densities.
     log_weights = log_share.repeat(2)[:, None] - torch.logaddexp(*logs)
     # The second density integrates to one. What these nodes make of it instead is divided out, and
     # so is most of the error for integrands that are like it.
     log_weights = log_weights - (log_weights + logs[1]).logsumexp(dim=0)
-    return nodes.T, log_weights.T
+    return nodes.double().T, log_weights.T
 
 
 @dataclass(frozen=True)

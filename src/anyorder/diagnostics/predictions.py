@@ -30,6 +30,8 @@ class Predictions(NamedTuple):
     """The probability of the most probable level; of numbers, NaN."""
     hit: Tensor
     """Whether that level is the true one; of numbers, False."""
+    variable: Tensor
+    """Which variable it was."""
 
 
 @answering
@@ -59,7 +61,7 @@ def predictions(
     rows = asked.any(dim=1).nonzero().squeeze(1)
     if not len(rows):
         empty = torch.zeros(0, dtype=torch.float64)
-        return Predictions(empty, empty, empty.bool())
+        return Predictions(empty, empty, empty.bool(), empty.long())
     x, given = x[rows], given[rows]
     target = one_of(asked[rows], generator=generator)
     return _predicted(model, x, given, target, generator)
@@ -82,5 +84,5 @@ def _predicted(
     if model.schema.variables[int(target[0])].kind == "categorical":
         top = conditional.mode()
         confidence, hit = conditional.log_prob(top).double().exp(), top == value
-    found = (pit.clamp(0, 1), confidence.clamp(max=1), hit)
+    found = (pit.clamp(0, 1), confidence.clamp(max=1), hit, target[:, None])
     return Predictions(*(part[:, 0].cpu() for part in found))

@@ -2,12 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anyorder.diagnostics.calibration import LEVELS, CategoryCalibration, NumberCalibration
+from anyorder.diagnostics.calibration import (
+    LEVELS,
+    CategoryCalibration,
+    ColumnCalibration,
+    NumberCalibration,
+    by_column,
+)
 from anyorder.diagnostics.evidence import EncodingGap, RatioGap
+from anyorder.diagnostics.gaps import percent
 from anyorder.diagnostics.marginalisation import MarginalisationGap
 from anyorder.diagnostics.orders import OrderSpread, PathGap
 from anyorder.errors import ConfigError
@@ -35,6 +42,7 @@ class Check:
         ratio: Conditionals as ratios.
         orders: Whole rows along several orders.
         encoding: Evidence as evidence or along the path.
+        names: Of the variables.
         numbers: Calibration of numbers.
         categories: Calibration of categories.
     """
@@ -45,8 +53,19 @@ class Check:
     ratio: RatioGap | None
     orders: OrderSpread | None
     encoding: EncodingGap | None
+    names: tuple[str, ...]
     numbers: Mapping[str, NumberCalibration]
     categories: Mapping[str, CategoryCalibration]
+
+    def columns(self) -> list[ColumnCalibration]:
+        """The calibration of each variable, that with the least p-value first."""
+        return by_column([*self.numbers.values(), *self.categories.values()], self.names)
+
+    def columns_off(self) -> list[ColumnCalibration]:
+        """Those that are further off than chance explains, the one that is off the most first."""
+        found = self.columns()
+        off = [column for column in found if column.p_value * len(found) < SUSPICIOUS]
+        return sorted(off, key=lambda column: -column.distance)
 
     def sentences(self) -> list[str]:
         """What the numbers mean, one plain sentence each."""
@@ -56,7 +75,17 @@ class Check:
             found.append(_numbers_sentence(self.numbers))
         if self.categories:
             found.append(_categories_sentence(self.categories))
-        return found
+        return [*found, self._columns_sentence()]
+
+    def _columns_sentence(self) -> str:
+        off = self.columns_off()
+        if not off:
+            return "No column's probabilities are off beyond chance."
+        return (
+            f'The probabilities of "{off[0].name}" are off the most, by up to '
+            f"{off[0].distance:.1%}; {len(off)} of {len(self.columns())} columns are off beyond "
+            "chance."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All numbers as plain values, and the sentences."""
@@ -67,6 +96,7 @@ class Check:
             **{name: None if part is None else part.to_json() for name, part in parts.items()},
             "numbers": {given: part.to_json() for given, part in self.numbers.items()},
             "categories": {given: part.to_json() for given, part in self.categories.items()},
+            "columns": [asdict(column) for column in self.columns()],
             "sentences": self.sentences(),
         }
 
@@ -100,8 +130,8 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
     is_real = len(found) * worst.p_value < SUSPICIOUS
     return (
         f"Numbers are calibrated worst with {given} given: {level:.0%} intervals hold "
-        f"{coverage.value:.1%} ± {coverage.se:.1%} of the values, and stated probabilities are off "
-        f"by up to {worst.distance:.1%} (chance alone: about {chance:.1%}), "
+        f"{percent(coverage)} of the values, and stated probabilities are off by up to "
+        f"{worst.distance:.1%} (chance alone: about {chance:.1%}), "
         f"{_trust(worst.distance, is_real)}."
     )
 
@@ -113,8 +143,8 @@ def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     is_real = abs(over.value) > 3 * over.se or worst.expected_error > 2 * chance
     return (
         f"Categories are calibrated worst with {given} given: the most probable level is said to "
-        f"be right in {right.value + over.value:.1%} of the rows and is in {right.value:.1%} ± "
-        f"{right.se:.1%}; stated probabilities are off by {worst.expected_error:.1%} on average "
+        f"be right in {right.value + over.value:.1%} of the rows and is in {percent(right)}; "
+        f"stated probabilities are off by {worst.expected_error:.1%} on average "
         f"(chance alone: about {chance:.1%}), {_trust(worst.expected_error, is_real)}."
     )
 
