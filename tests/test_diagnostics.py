@@ -16,6 +16,7 @@ from anyorder import (
     RemoveRandom,
     ResidualMlp,
     Schema,
+    TableModel,
     Variable,
 )
 from anyorder.diagnostics.calibration import (
@@ -40,7 +41,7 @@ from anyorder.diagnostics.marginalisation import (
 )
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
 from anyorder.diagnostics.predictions import predictions
-from anyorder.errors import QueryError
+from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import FIRST, SECOND, atomic_model, gaussian_model
 from tests.toys import (
@@ -386,6 +387,7 @@ def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
     }
     assert not found.numbers
     assert len(found.sentences()) == 7
+    assert repr(found).splitlines() == found.sentences()
     again = check_model(model, x, missing, seed=3)
     assert json.dumps(found.to_json(), allow_nan=False) == json.dumps(again.to_json())
     assert list(found.plot(tmp_path / "new")) == ["reliability"]
@@ -415,3 +417,15 @@ def test_rows_of_one_cell_have_no_gaps_to_tell_of():
     assert found.to_json()["path"] is None
     with pytest.raises(QueryError, match="needs a row that has a value"):
         check_model(model, x, torch.ones(x.shape, dtype=torch.bool))
+
+
+def test_what_cannot_be_checked_is_refused():
+    model, x = toy_model("path", RemoveGreatest(ORDER)), all_values()
+    with pytest.raises(QueryError, match="`missing` must have shape"):
+        check_model(model, x, torch.zeros(len(x), 3, dtype=torch.bool))
+    with pytest.raises(QueryError, match="must hold codes of levels"):
+        check_model(model, x + 5, torch.zeros(x.shape, dtype=torch.bool))
+    with pytest.raises(QueryError, match="call `fit` or `load` first"):
+        TableModel().check([{"a": 1}])
+    with pytest.raises(ConfigError, match="`rows` must be a whole number, 1 or more"):
+        TableModel().check([{"a": 1}], rows=0)

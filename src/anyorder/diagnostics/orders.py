@@ -106,7 +106,8 @@ class OrderSpread:
             f"{nats(self.spread)} nats (standard deviation), and a mixture of {orders} paths would "
         )
         if gain.value > max(0.01, 2 * gain.se):
-            return found + f"gain {nats(gain)} nats over the one that is walked, at {orders}x cost."
+            gained = f"gain {nats(gain)} nats over the one that is walked"
+            return f"{found}{gained}, at {orders} times the cost."
         if gain.value < -max(0.01, 2 * gain.se):
             lost = Estimate(-gain.rows)
             return found + f"lose {nats(lost)} nats against the one that is walked: keep to it."

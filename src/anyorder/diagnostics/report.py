@@ -29,9 +29,9 @@ OFF = 0.05
 """Probabilities that are off by this much mislead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Check:
-    """What a model was found to be like on some rows.
+    """What a model was found to be like on some rows; prints as its sentences.
 
     Gaps are None where no row has two cells; calibrations are by how much of a row was given.
 
@@ -76,6 +76,9 @@ class Check:
         if self.categories:
             found.append(_categories_sentence(self.categories))
         return [*found, self._columns_sentence()]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
 
     def _columns_sentence(self) -> str:
         off = self.columns_off()
