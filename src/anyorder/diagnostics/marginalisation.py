@@ -162,7 +162,7 @@ class MarginalisationGap(Gap):
         words = verdict(
             self.size.value,
             "leaving a column out is as good as summing it out",
-            "leaving a column out is nearly as good as summing it out",
+            "leaving a column out is not quite the same as summing it out",
             "the answers with and without a column disagree, and longer training would help",
         )
         return (
