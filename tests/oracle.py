@@ -5,10 +5,10 @@ from its outcomes to fractions.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import combinations, permutations
-from math import comb
+from math import comb, exp, log
 from typing import TypeVar
 
 Set = frozenset[int]
@@ -123,3 +123,48 @@ def marginal(joint: Joint, x: Values, members: Set) -> float:
 def conditional(joint: Joint, x: Values, query: Set, given: Set) -> float:
     """p(x_query | x_given) by Bayes' rule."""
     return marginal(joint, x, query | given) / marginal(joint, x, given)
+
+
+Rule = Callable[[Values, Set, int], float]
+"""From values, what is known and a variable to p(x_i | x_known), whether or not these agree."""
+
+
+def path_log_prob(rule: Rule, x: Values, path: Sequence[int], given: Set = frozenset()) -> float:
+    """log p(x_path | x_given), one factor after another."""
+    total, known = 0.0, set(given)
+    for i in path:
+        total += log(rule(x, frozenset(known), i))
+        known.add(i)
+    return total
+
+
+def summed_out(rule: Rule, x: Values, path: Sequence[int], j: int, levels: int) -> float:
+    """log sum_v p(x_path with x_j = v) - log p(x_path without j)."""
+    worlds = [(*x[:j], v, *x[j + 1 :]) for v in range(levels)]
+    total = sum(exp(path_log_prob(rule, world, path)) for world in worlds)
+    return log(total) - path_log_prob(rule, x, [i for i in path if i != j])
+
+
+def ks_distance(pits: Sequence[float]) -> float:
+    """The largest difference between the share of PITs up to a number, and that number."""
+    n = len(pits)
+    below = [abs(sum(q < p for q in pits) / n - p) for p in pits]
+    up_to = [abs(sum(q <= p for q in pits) / n - p) for p in pits]
+    return max(below + up_to)
+
+
+def calibration_error(confidence: Sequence[float], hit: Sequence[bool], bins: int) -> float:
+    """The expected calibration error, bin by bin."""
+    total = 0.0
+    for number in range(bins):
+        low, high = number / bins, (number + 1) / bins
+        inside = [
+            i
+            for i, c in enumerate(confidence)
+            if low <= c < high or (c == 1 and number == bins - 1)
+        ]
+        if inside:
+            said = sum(confidence[i] for i in inside) / len(inside)
+            right = sum(hit[i] for i in inside) / len(inside)
+            total += len(inside) / len(hit) * abs(said - right)
+    return total

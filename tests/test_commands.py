@@ -53,6 +53,18 @@ def test_evaluate_prints_bits(run, capsys, tmp_path):
     assert "own.txt" in capsys.readouterr().out
 
 
+def test_check_takes_text_too(run, capsys):
+    main(["check", str(run), "pydoc", "--rows", "6"])
+    shown = capsys.readouterr()
+    assert "pydoc, 6 chunks of its test part: the same likelihood by another way" in shown.out
+    assert "- Categories are calibrated worst with" in shown.out
+    assert not shown.err
+    main(["check", str(run), "pydoc", "--rows", "6", "--json"])
+    found = last_json(capsys)
+    assert found["rows"] == found["path"]["size"]["n"] == 6
+    assert not found["numbers"]
+
+
 def test_a_fit_that_is_done_says_so(run, capsys):
     main([*FIT, "--steps", "3", "--out", str(run)])
     said = capsys.readouterr().err

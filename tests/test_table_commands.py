@@ -74,6 +74,7 @@ def parquet_run(folder):
 def small_chunks(monkeypatch):
     monkeypatch.setattr("anyorder.commands.table.ROWS_AT_ONCE", 14)
     monkeypatch.setattr("anyorder.commands.scoring.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("anyorder.commands.checking.ROWS_AT_ONCE", 7)
 
 
 def last_json(capsys):
@@ -325,6 +326,43 @@ def test_evaluate_a_stated_question(folder, run, capsys):
     assert "job, income given age" in capsys.readouterr().out
 
 
+def test_check_reports_gaps_and_calibration(folder, run, tmp_path, capsys):
+    command = ["check", str(run), str(folder / "gaps.csv")]
+    main([*command, "--out", str(tmp_path / "new")])
+    shown = capsys.readouterr()
+    assert "gaps.csv, 100 of 100 rows: the same likelihood by another way" in shown.out
+    assert re.search(r"with a variable summed out +│ +\d+\.\d+ ± \d+\.\d+", shown.out)
+    assert re.search(r"- Asked in another order, the same likelihood changes by \d", shown.out)
+    assert re.search(r"three quarters +│ +\d+ │ +\d+\.\d% ± ", shown.out)
+    assert "check.json" in shown.err
+    written = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert written == ["check.json", "coverage.png", "pit.png", "reliability.png"]
+    found = json.loads((tmp_path / "new" / "check.json").read_text())
+    main([*command, "--json"])
+    assert last_json(capsys) == {"data": "gaps.csv", **found}
+    assert set(found["numbers"]) == set(found["categories"])
+    assert all(f"- {sentence}" in shown.out for sentence in found["sentences"])
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
+    main(["check", str(run), str(folder / "gaps.csv"), "--rows", "30", "--seed", "2", "--json"])
+    found = last_json(capsys)
+    frame = read_table(folder / "gaps.csv", text=["id", "zip"])
+    expected = anyorder.load(run).check(frame, rows=30, random_state=2)
+    assert found.pop("data") == "gaps.csv"
+    assert found == json.loads(json.dumps(expected.to_json()))
+    assert found["rows"] == 30
+
+
+def test_check_does_without_matplotlib(folder, run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("anyorder.commands.checking.find_spec", lambda _: None)
+    command = ["check", str(run), str(folder / "gaps.csv"), "--rows", "20"]
+    main([*command, "--out", str(tmp_path)])
+    assert 'pip install "anyorder[plot]"' in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["check.json"]
+
+
 def test_running_moments_are_those_of_all_values(generator):
     values, running = torch.randn(50, generator=generator) + 1e4, Running()
     for part in values.split(7):
@@ -480,6 +518,12 @@ BAD_COMMANDS = {
     "query": ("evaluate {run} {csv} --query aeg", 'Did you mean "age"?'),
     "both": ("evaluate {run} {csv} --query age --given age", "both asked and given"),
     "not there": ("evaluate {run} {odd} --query age", 'must have the column "age"'),
+    "check rows": ("check {run} {csv} --rows 0", "`rows` must be a whole number, 1 or more"),
+    "check out": ("check {run} {csv} --out {csv}", "`--out` must be a folder"),
+    "check of words": ("check {run} {words}", "must hold numbers; got 'old'"),
+    "check of nothing": ("check {run} {semicolons}", "has no column of the model"),
+    "check of no text": ("check shipped none.txt", 'There is no file "none.txt"'),
+    "check of no run": ("check none {csv}", '"none" holds no checkpoint'),
     "info": ("info none", '"none" holds no checkpoint'),
 }
 

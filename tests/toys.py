@@ -142,3 +142,39 @@ class ReadOff(Conditionals):
 def toy_model(kind: str, protocol: object, seed: int = 0) -> AnyOrderModel:
     network = {"masked": ToyMasked, "path": ToyPath}[kind](toy_joint(seed))
     return AnyOrderModel(SCHEMA, network, ReadOff(), protocol)  # type: ignore[arg-type]
+
+
+class DisagreeingTable(Table):
+    """Conditionals that belong to one joint or to another, by how much is known: no chain rule."""
+
+    def __init__(self, joint: oracle.Joint, other: oracle.Joint) -> None:
+        super().__init__(joint)
+        self.other = Table(other)
+
+    def logits(self, x: Tensor, known: Tensor, variable: int) -> Tensor:
+        odd = int(known.sum()) % 2
+        return self.other.logits(x, known, variable) if odd else super().logits(x, known, variable)
+
+
+def disagreeing_rule(x: oracle.Values, known: oracle.Set, variable: int) -> float:
+    """The conditionals of `disagreeing_model`, for the oracle."""
+    joint = toy_joint(len(known) % 2)
+    return oracle.conditional(joint, x, frozenset({variable}), known)
+
+
+def disagreeing_model(kind: str, protocol: object) -> AnyOrderModel:
+    model = toy_model(kind, protocol)
+    model.network.table = DisagreeingTable(toy_joint(0), toy_joint(1))
+    return model
+
+
+class TwoFacedPath(ToyPath):
+    """A path network for which evidence means one joint, and what it is told another."""
+
+    def __init__(self, joint: oracle.Joint, told: oracle.Joint) -> None:
+        super().__init__(joint)
+        self.evident, self.told = Table(joint), Table(told)
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        self.table = self.evident if given.any() else self.told
+        return super().forward(x, query, given, rank)

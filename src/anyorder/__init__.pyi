@@ -3,6 +3,8 @@ from .checkpoint import load_model as load_model
 from .checkpoint import save_model as save_model
 from .conditionals.categorical import CategoricalConditionals as CategoricalConditionals
 from .conditionals.mixed import MixedConditionals as MixedConditionals
+from .diagnostics.check import check_model as check_model
+from .diagnostics.report import Check as Check
 from .errors import AnyOrderError as AnyOrderError
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError

@@ -10,7 +10,7 @@ import sys
 from cyclopts import App, CycloptsError, Parameter
 
 from anyorder.commands.reproducing import reproduce
-from anyorder.commands.verbs import demo, evaluate, fit, impute, infill, info, query, sample
+from anyorder.commands.verbs import check, demo, evaluate, fit, impute, infill, info, query, sample
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
 # when torch is first imported, which is after this module.
@@ -31,7 +31,7 @@ app = App(
     default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
-for verb in (demo, fit, infill, impute, query, sample, evaluate, info):
+for verb in (demo, fit, infill, impute, query, sample, evaluate, check, info):
     app.command(verb)
 app.command(reproduce)
 

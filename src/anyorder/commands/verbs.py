@@ -256,6 +256,37 @@ def evaluate(
     )
 
 
+def check(
+    run: AnyRun,
+    file: str,
+    *,
+    rows: Whole | None = None,
+    out: Path | None = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Print how far a model agrees with itself, and whether its probabilities can be trusted.
+
+    Examples: anyorder check runs/people test.csv --out report; anyorder check shipped pydoc
+
+    The file should hold rows that the model was not trained on. The same likelihood is computed
+    along other orders, with a column summed out, as a ratio, and with the evidence read in another
+    way; and predictions are compared with what was there, by how much of a row was given.
+
+    Parameters
+    ----------
+    file
+        A table or a text, as for fit; of a text, the last 5% are read.
+    rows
+        At most so many rows, chosen at random, 2000; of a text, so many chunks, 256.
+    out
+        A folder for plots (if matplotlib is installed) and for the numbers, check.json.
+    """
+    from anyorder.commands.checking import check_file
+
+    check_file(run, file, rows=rows, out=out, seed=seed, json=json)
+
+
 def info(run: AnyRun, *, json: Json = False) -> None:
     """Print what a model is: its variables, its questions, its network.
 

@@ -18,6 +18,9 @@ from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import as_frame
 from anyorder.data.inference import marked
 from anyorder.data.table import TableSchema
+from anyorder.diagnostics.check import check_model
+from anyorder.diagnostics.report import Check
+from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import QueryError, check_choice, check_count, check_seed
 from anyorder.estimators.conditional import Conditional
 from anyorder.estimators.privacy import PrivacyCheck, nearest_records
@@ -47,6 +50,9 @@ How = Literal["sample", "mean", "mode"]
 
 SOFT_DRAWS = 1024
 """Draws that stand for evidence by intervals and sets."""
+
+CHECKED_ROWS = 2000
+"""Rows of a check unless told otherwise: enough for errors of a percent, within a minute or so."""
 
 
 class UnfittedError(QueryError, NotFittedError):  # type: ignore[misc]
@@ -230,6 +236,30 @@ class TableAnswers:
         frames = [as_frame(rows) for rows in (samples, train, held_out)]
         encoded = [self._fitted().encode(frame) for frame in frames]
         return nearest_records(self.table_.schema, *encoded, generator=_generator(random_state))
+
+    def check(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        rows: int = CHECKED_ROWS,
+        random_state: int | None = 0,
+        progress: bool = False,
+    ) -> Check:
+        """How far the model agrees with itself and with rows that it was not trained on.
+
+        Args:
+            X: Rows, with gaps as they are.
+            rows: At most so many of them, chosen at random, are looked at.
+            random_state: Of that choice, and of the questions that are asked.
+            progress: Whether a line shows how far it is.
+
+        Returns:
+            What was found: `.sentences()`, `.to_json()` and `.plot()`.
+        """
+        seed = 0 if random_state is None else random_state
+        sample = RowSample(rows, seed=seed)
+        sample.add(*self._fitted().encode(as_frame(X)))
+        return check_model(self.model_, sample.x, sample.missing, seed=seed, progress=progress)
 
     def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
         """How many nats learning each other column is expected to tell about `target`."""

@@ -8,10 +8,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.data.text import Text, chunks, decode, encode
+from anyorder.diagnostics.check import check_model
+from anyorder.diagnostics.report import Check
+from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import QueryError, check_seed
 from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.model import AnyOrderModel
 from anyorder.queries import Draw, log_prob, sample
+
+CHECKED_CHUNKS = 256
+"""Chunks of a check unless told otherwise."""
 
 
 class TextAnswers:
@@ -159,6 +165,30 @@ class TextAnswers:
             "marginal": marginal_bits(model, x, seed=seed),
             "conditional": conditional_bits(model, x, seed=seed),
         }
+
+    def check(
+        self,
+        text: str | Text | Tensor,
+        *,
+        rows: int = CHECKED_CHUNKS,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Check:
+        """How far the model agrees with itself and with a text that it was not trained on.
+
+        Args:
+            text: As for `evaluate`.
+            rows: How many chunks of `length` characters, spread evenly over it.
+            seed: Of the questions that are asked.
+            progress: Whether a line shows how far it is.
+
+        Returns:
+            What was found: `.sentences()`, `.to_json()` and `.plot()`.
+        """
+        model, x = self._fitted(), chunks(self._codes(text), self.length, rows)
+        sample = RowSample(len(x), seed=seed)  # all of them, in random order
+        sample.add(x, torch.zeros(x.shape, dtype=torch.bool))
+        return check_model(model, sample.x, sample.missing, seed=seed, progress=progress)
 
     def _codes(self, text: str | Text | Tensor) -> Tensor:
         if isinstance(text, Text):

@@ -3,6 +3,8 @@
 import json
 import logging
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -113,9 +115,27 @@ def _board(folder: Path, step: int) -> Any:
     return SummaryWriter(str(folder), purge_step=step + 1)
 
 
-def _bar() -> Any:
+@contextmanager
+def stderr_bar(
+    *, shown: bool, title: str, total: float
+) -> Iterator[Callable[[float, str], object]]:
+    """A bar on standard error for work that is no training; it goes when the work is done.
+
+    Yields what to call after each part, with the share of `total` that it was and its name.
+    """
+    if not shown:
+        yield lambda _, __: None
+        return
+    bar = _bar(transient=True)
+    bar.disable = not bar.console.is_terminal  # elsewhere it would leave an empty line
+    task = bar.add_task(title, total=total)
+    with bar:
+        yield lambda part, name: bar.update(task, advance=part, description=f"{title}: {name}")
+
+
+def _bar(*, transient: bool = False) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=Console(stderr=True), transient=transient)

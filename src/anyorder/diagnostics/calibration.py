@@ -1,0 +1,227 @@
+"""Calibration: whether what a model calls probable happens as often as it says.
+
+The *probability integral transform* (PIT) of a value is the probability that the model gave to less
+than it. It is uniform over rows for a calibrated model. A value that has a probability of its own,
+a level or an atom, is spread evenly over the step that it makes: the PIT is then uniform as well.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyorder.diagnostics.gaps import estimate_json
+from anyorder.evaluation import Estimate
+
+LEVELS = (0.5, 0.8, 0.9)
+"""Of the central intervals whose coverage is counted."""
+
+BINS = 10
+"""Of histograms and of reliability."""
+
+TERMS = 100
+"""Of the series of Kolmogorov's distribution, which has converged long before."""
+
+
+def ks_distance(pit: Tensor) -> float:
+    """How far the share of PITs below any number is from that number, at most."""
+    ordered, n = pit.double().sort().values, len(pit)
+    steps = torch.arange(n + 1, dtype=torch.float64) / n
+    return float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max())
+
+
+def ks_p_value(distance: float, n: int) -> float:
+    """The probability that as many uniform numbers are at such a distance, or a greater one.
+
+    Kolmogorov's limit with the correction of Stephens (1970) for small numbers.
+    """
+    scaled = (math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n)) * distance
+    if scaled < 0.2:  # the series alternates slowly here, and the sum is 1 to twelve digits
+        return 1.0
+    terms = ((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, TERMS))
+    return min(1.0, max(0.0, 2 * sum(terms)))
+
+
+@dataclass(frozen=True)
+class NumberCalibration:
+    """Predictions of numbers, a cell a row.
+
+    Args:
+        pit: Of the true values. Shape ``(rows,)``.
+        variable: Which variable each is of. Shape ``(rows,)``.
+    """
+
+    pit: Tensor
+    variable: Tensor
+
+    @property
+    def distance(self) -> float:
+        """How far a stated probability is from the share that it has, at most."""
+        return ks_distance(self.pit)
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone gives such a distance, or a greater one."""
+        return ks_p_value(self.distance, len(self.pit))
+
+    def coverage(self, level: float) -> Estimate:
+        """The share of values inside their central intervals of probability `level`."""
+        return Estimate(((self.pit - 0.5).abs() <= level / 2).double())
+
+    def histogram(self) -> Tensor:
+        """The share of PITs in each tenth of (0, 1). Shape ``(bins,)``."""
+        return torch.histc(self.pit.double(), bins=BINS, min=0, max=1) / len(self.pit)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        coverage = {f"{level:g}": estimate_json(self.coverage(level)) for level in LEVELS}
+        return {
+            "n": len(self.pit),
+            "ks_distance": self.distance,
+            "ks_p_value": self.p_value,
+            "coverage": coverage,
+            "pit_histogram": self.histogram().tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Predictions of about the same confidence.
+
+    Args:
+        n: How many.
+        confidence: How often they were said to be right.
+        accuracy: How often they are.
+        se: The standard error of the accuracy, if they are as probable as was said.
+    """
+
+    n: int
+    confidence: float
+    accuracy: float
+    se: float
+
+
+@dataclass(frozen=True)
+class CategoryCalibration:
+    """Predictions of categories, a cell a row.
+
+    Args:
+        pit: Of the true levels, in the order of their codes. Shape ``(rows,)``.
+        confidence: The probability of the most probable level. Shape ``(rows,)``.
+        hit: Whether that level is the true one. Shape ``(rows,)``.
+        variable: Which variable each is of. Shape ``(rows,)``.
+    """
+
+    pit: Tensor
+    confidence: Tensor
+    hit: Tensor
+    variable: Tensor
+
+    @property
+    def distance(self) -> float:
+        """How far the PITs are from uniform, at most."""
+        return ks_distance(self.pit)
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone gives such a distance, or a greater one."""
+        return ks_p_value(self.distance, len(self.pit))
+
+    @property
+    def accuracy(self) -> Estimate:
+        """How often the most probable level is the true one."""
+        return Estimate(self.hit.double())
+
+    @property
+    def overconfidence(self) -> Estimate:
+        """The mean confidence minus the accuracy."""
+        return Estimate(self.confidence.double() - self.hit.double())
+
+    @property
+    def expected_error(self) -> float:
+        """The expected calibration error: |accuracy - confidence| of a bin, over all bins."""
+        bins = self.reliability()
+        return sum(b.n * abs(b.accuracy - b.confidence) for b in bins) / len(self.hit)
+
+    @property
+    def expected_by_chance(self) -> float:
+        """About what that error is for a calibrated model, with so few predictions in a bin."""
+        total = 0.0
+        for members in self._bins():
+            confidence = self.confidence[members].double()
+            # The mean absolute value of a normal variable of the variance of the number of hits.
+            total += math.sqrt(2 / math.pi * float((confidence * (1 - confidence)).sum()))
+        return total / len(self.hit)
+
+    @property
+    def error_beyond_chance(self) -> float:
+        """How much larger than by chance the error is."""
+        return self.expected_error - self.expected_by_chance
+
+    def reliability(self) -> list[ReliabilityBin]:
+        """The bins of equal width that hold predictions, from the least confident up."""
+        found = []
+        for members in self._bins():
+            said, n = self.confidence[members].double(), len(members)
+            se = math.sqrt(float((said * (1 - said)).sum())) / n
+            accuracy = float(self.hit[members].double().mean())
+            found.append(ReliabilityBin(n, float(said.mean()), accuracy, se))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        bins = [asdict(part) for part in self.reliability()]
+        return {
+            "n": len(self.pit),
+            "ks_distance": self.distance,
+            "ks_p_value": self.p_value,
+            "accuracy": estimate_json(self.accuracy),
+            "overconfidence": estimate_json(self.overconfidence),
+            "expected_calibration_error": self.expected_error,
+            "expected_by_chance": self.expected_by_chance,
+            "reliability": bins,
+        }
+
+    def _bins(self) -> list[Tensor]:
+        """The members of each bin that is not empty."""
+        bins = (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
+        return [(bins == number).nonzero().squeeze(1) for number in bins.unique().tolist()]
+
+
+@dataclass(frozen=True)
+class ColumnCalibration:
+    """Predictions of one variable, whatever was given.
+
+    Args:
+        name: Of the variable.
+        n: How many predictions.
+        distance: How far their PITs are from uniform, at most.
+        p_value: How often chance alone gives such a distance, or a greater one. A row may be there
+            several times, with more or less given: only the predictions with one amount of
+            evidence, the most frequent, are counted as independent, so that it errs upwards.
+    """
+
+    name: str
+    n: int
+    distance: float
+    p_value: float
+
+
+def by_column(
+    parts: Sequence[NumberCalibration | CategoryCalibration], names: Sequence[str]
+) -> list[ColumnCalibration]:
+    """The calibration of each variable, that with the least p-value first."""
+    if not parts:
+        return []
+    pit, variable = (torch.cat([getattr(p, field) for p in parts]) for field in ("pit", "variable"))
+    found = []
+    for place in variable.unique().tolist():
+        mine = pit[variable == place]
+        distance = ks_distance(mine)
+        independent = max(int((part.variable == place).sum()) for part in parts)
+        p_value = ks_p_value(distance, independent)
+        found.append(ColumnCalibration(names[place], len(mine), distance, p_value))
+    return sorted(found, key=lambda column: column.p_value)

@@ -1,0 +1,171 @@
+"""Marginalisation: one variable summed out of a larger question, against the smaller question.
+
+A model answers p(x_S) without the variable j, by construction. Summing p(x_S, x_j = v) over all v
+should give the same. It does exactly where j is the last of its path; elsewhere it is one more
+thing that a trained model has learnt more or less well.
+
+Levels and atoms are summed one by one. A density is integrated by importance sampling without
+chance: the nodes are quantiles of two densities of x_j, given what comes before it on the path and
+given all of x_S, weighted by the mean of both. Where the integrand is much narrower than the first,
+it is like the second.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.special import ndtr
+
+from anyorder.conditionals.atomic import AtomicDistribution
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.mixed import MixedDistribution
+from anyorder.diagnostics.drawn_sets import log_prob_along, one_of, several, without
+from anyorder.diagnostics.gaps import Gap, verdict
+from anyorder.model import AnyOrderModel
+from anyorder.queries import answering
+from anyorder.variables import Variable
+
+NODES = 25
+"""Quantiles of each density: evenly spaced normal scores, on which the sum converges fast."""
+
+REACH = 6.0
+"""The outermost of them, in normal scores: beyond is a probability of a billionth."""
+
+MOST_VALUES = 256
+"""Variables of more levels or atoms are not summed out: every value is a pass."""
+
+CELLS_AT_ONCE = 1_000_000
+"""Cells of the rows with their supposed values that are in memory together."""
+
+
+@answering
+def marginalisation_differences(
+    model: AnyOrderModel, x: Tensor, have: Tensor, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """The log of sum_v p(x_S, x_j = v) minus log p(x_S).
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(rows, columns)``.
+        have: What the rows have, two variables or more. Shape ``(rows, vars)``.
+        generator: The source of randomness: of S and j.
+
+    Returns:
+        A row for each in which there is a variable to sum out. Shape ``(at most rows,)``.
+    """
+    whole = several(have, least=2, generator=generator)
+    rank = model.protocol.rank(whole, generator=generator)
+    summable = torch.tensor([_num_values(v) <= MOST_VALUES for v in _asked(model)])
+    # The last of a path sums out exactly, whatever the model has learnt.
+    earlier = whole & (rank < whole.sum(dim=1, keepdim=True) - 1) & summable.to(whole.device)
+    rows = earlier.any(dim=1).nonzero().squeeze(1)
+    if not len(rows):
+        return torch.zeros(0, dtype=torch.float64, device=x.device)
+    x, whole, rank, earlier = x[rows], whole[rows], rank[rows], earlier[rows]
+    target = one_of(earlier, generator=generator)
+    place = rank.gather(1, target[:, None])
+    smaller = log_prob_along(
+        model, x, query=without(whole, target), rank=rank - (rank > place).long()
+    )
+    total = torch.empty_like(smaller)
+    for part in _alike(target, model, x.shape[1]):
+        variable = int(target[part[0]])
+        total[part] = _summed_out(model, x[part], whole[part], rank[part], variable)
+    return total - smaller
+
+
+def _asked(model: AnyOrderModel) -> tuple[Variable, ...]:
+    return model.schema.variables[: model.num_variables]
+
+
+def _num_values(variable: Variable) -> int:
+    """How many values of a variable are supposed, besides the nodes of a density."""
+    return max(variable.num_levels, len(variable.atoms))
+
+
+def _alike(target: Tensor, model: AnyOrderModel, columns: int) -> Iterator[Tensor]:
+    """Rows that sum out the same variable, as many as fit into memory."""
+    for variable in target.unique().tolist():
+        values = _num_values(_asked(model)[variable]) + 2 * NODES
+        size = max(1, CELLS_AT_ONCE // (values * columns))
+        yield from (target == variable).nonzero().squeeze(1).split(size)
+
+
+def _summed_out(
+    model: AnyOrderModel, x: Tensor, query: Tensor, rank: Tensor, variable: int
+) -> Tensor:
+    """The log of p(x_query) with one variable summed or integrated out. Shape ``(rows,)``."""
+    supposed, log_weights = _values(model, x, query, rank, variable)  # (rows, values)
+    rows, count = supposed.shape
+    wide = x.repeat_interleave(count, dim=0)
+    wide[:, variable] = supposed.flatten().to(x.dtype)
+    sets, ranks = (part.repeat_interleave(count, dim=0) for part in (query, rank))
+    logs = log_prob_along(model, wide, query=sets, rank=ranks).view(rows, count)
+    return (logs + log_weights).logsumexp(dim=1)
+
+
+def _values(
+    model: AnyOrderModel, x: Tensor, query: Tensor, rank: Tensor, variable: int
+) -> tuple[Tensor, Tensor]:
+    """Values of a variable and the logs of their weights. Shapes ``(rows, values)``."""
+    about = _asked(model)[variable]
+    listed = range(about.num_levels) if about.kind == "categorical" else about.atoms
+    values = torch.tensor(list(listed), dtype=torch.float64, device=x.device).expand(len(x), -1)
+    if about.kind == "categorical":
+        return values, torch.zeros_like(values)
+    before = query & (rank < rank[:, variable, None])
+    rest = query.clone()
+    rest[:, variable] = False
+    nodes, log_weights = _nodes(*(_density(model, x, known, variable) for known in (before, rest)))
+    return (
+        torch.cat([values, nodes], dim=1),
+        torch.cat([torch.zeros_like(values), log_weights], dim=1),
+    )
+
+
+def _density(
+    model: AnyOrderModel, x: Tensor, known: Tensor, variable: int
+) -> ContinuousDistribution:
+    """The density of a variable given evidence, apart from its atoms; one a row."""
+    targets = torch.full((len(x), 1), variable, device=x.device)
+    conditional = model.conditionals(model.features(x, known, targets)[:, 0], targets[:, 0])
+    part = conditional.only if isinstance(conditional, MixedDistribution) else conditional
+    part = part.elsewhere if isinstance(part, AtomicDistribution) else part
+    assert isinstance(part, ContinuousDistribution)
+    return part
+
+
+def _nodes(first: ContinuousDistribution, second: ContinuousDistribution) -> tuple[Tensor, Tensor]:
+    """Quantiles of two densities, and the logs of the lengths that they stand for."""
+    scores = torch.linspace(-REACH, REACH, NODES, dtype=torch.float64, device=first.like.device)
+    log_share = (-scores.square() / 2).log_softmax(dim=0)  # of the probability of a density
+    shares = ndtr(scores)[:, None].expand(-1, len(first.like))
+    nodes = torch.cat([density.icdf(shares) for density in (first, second)])
+    nodes = nodes.to(first.like.dtype)  # as the network will see them
+    logs = first.log_prob(nodes).double(), second.log_prob(nodes).double()
+    # A node has half of its density's share, over the mean of both densities.
+    log_weights = log_share.repeat(2)[:, None] - torch.logaddexp(*logs)
+    # The second density integrates to one. What these nodes make of it instead is divided out, and
+    # so is most of the error for integrands that are like it.
+    log_weights = log_weights - (log_weights + logs[1]).logsumexp(dim=0)
+    return nodes.double().T, log_weights.T
+
+
+@dataclass(frozen=True)
+class MarginalisationGap(Gap):
+    """A variable summed out of a random set of each row, against the set without it."""
+
+    @property
+    def sentence(self) -> str:
+        """What it means."""
+        words = verdict(
+            self.size.value,
+            "leaving a column out is as good as summing it out",
+            "leaving a column out is not quite the same as summing it out",
+            "the answers with and without a column disagree, and longer training would help",
+        )
+        return (
+            "Summing a column out of a larger question, instead of leaving it out, changes the "
+            f"likelihood by {self}: {words}."
+        )

@@ -1,0 +1,88 @@
+"""Predictions of single cells, with little or much of the row given, for their calibration."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyorder.diagnostics.drawn_sets import has_mass, one_of
+from anyorder.model import AnyOrderModel
+from anyorder.queries import answering
+from anyorder.random_sets import subsets, uniform
+from anyorder.variables import Kind
+
+SHARES = {
+    "nothing": 0.0,
+    "a quarter": 0.25,
+    "half": 0.5,
+    "three quarters": 0.75,
+    "all but one": 1.0,
+}
+"""How much of the other cells of a row is given."""
+
+
+class Predictions(NamedTuple):
+    """What was said of a cell a row, and what it was. Shapes ``(rows,)``."""
+
+    pit: Tensor
+    """The probability of less than the true value; spread evenly over the step of a mass."""
+    confidence: Tensor
+    """The probability of the most probable level; of numbers, NaN."""
+    hit: Tensor
+    """Whether that level is the true one; of numbers, False."""
+    variable: Tensor
+    """Which variable it was."""
+
+
+@answering
+def predictions(
+    model: AnyOrderModel,
+    x: Tensor,
+    have: Tensor,
+    *,
+    kind: Kind,
+    share: float,
+    generator: torch.Generator | None = None,
+) -> Predictions:
+    """Predicts one cell of a kind in each row that has one, given some other cells.
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(rows, columns)``.
+        have: What the rows have, a variable or more. Shape ``(rows, vars)``.
+        kind: "categorical" or "continuous".
+        share: How much is given of all cells but one.
+        generator: The source of randomness: of what is given, of the cell, and of PITs at steps.
+    """
+    sizes = ((have.sum(dim=1) - 1) * share).round().long()
+    given = subsets(sizes, have, generator=generator)
+    kinds = [v.kind == kind for v in model.schema.variables[: model.num_variables]]
+    asked = have & ~given & torch.tensor(kinds, device=have.device)
+    rows = asked.any(dim=1).nonzero().squeeze(1)
+    if not len(rows):
+        empty = torch.zeros(0, dtype=torch.float64)
+        return Predictions(empty, empty, empty.bool(), empty.long())
+    x, given = x[rows], given[rows]
+    target = one_of(asked[rows], generator=generator)
+    return _predicted(model, x, given, target, generator)
+
+
+def _predicted(
+    model: AnyOrderModel,
+    x: Tensor,
+    given: Tensor,
+    target: Tensor,
+    generator: torch.Generator | None,
+) -> Predictions:
+    conditional = model.predict(x, given, target[:, None])
+    value = x.gather(1, target[:, None])
+    mass = conditional.log_prob(value).double().exp()
+    is_mass = has_mass(model, x).gather(1, target[:, None])
+    spread = uniform(value.shape, device=x.device, generator=generator)
+    pit = conditional.cdf(value).double() - torch.where(is_mass, spread * mass, 0.0)
+    confidence, hit = torch.full_like(pit, torch.nan), torch.zeros_like(is_mass)
+    if model.schema.variables[int(target[0])].kind == "categorical":
+        top = conditional.mode()
+        confidence, hit = conditional.log_prob(top).double().exp(), top == value
+    found = (pit.clamp(0, 1), confidence.clamp(max=1), hit, target[:, None])
+    return Predictions(*(part[:, 0].cpu() for part in found))
