@@ -46,7 +46,7 @@ LAYERS = [
     ["training.learner", "training.progress"],
     ["training.fit"],
     ["evaluation"],
-    ["data.text", "data.gaussianizer"],
+    ["data.text", "data.gaussianizer", "data.uci"],
     ["data.coercion"],
     ["data.measures"],
     ["data.columns"],
