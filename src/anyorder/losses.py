@@ -70,12 +70,13 @@ class MaskedObjective(Objective):
         if not isinstance(model.network, MaskedNetwork):
             raise ConfigError(f"{type(self).__name__} trains masked networks; use `PathLoss`.")
         observed, weights = drawn
-        variables = torch.arange(observed.shape[1], device=x.device).expand(len(x), -1)
-        features = model.network(x, observed)
-        unused = weights == 0  # observed, unavailable, or without weight: not read
-        values = x[:, : observed.shape[1]].masked_fill(unused, 0)
-        logs = model.conditionals(features, variables).log_prob(values)
-        return -(weights.to(logs.dtype) * logs.masked_fill(unused, 0)).sum(dim=1)
+        # What is observed, unavailable or without weight is not asked: a head can cost more than
+        # the network, and under D^CR most variables are observed.
+        row, target = weights.nonzero(as_tuple=True)
+        features = model.network(x, observed)[row, target]
+        logs = model.conditionals(features, target).log_prob(x[row, target])
+        losses = torch.zeros(len(x), dtype=logs.dtype, device=x.device)
+        return losses.index_add(0, row, -weights[row, target].to(logs.dtype) * logs)
 
 
 class ArdmLoss(MaskedObjective):
