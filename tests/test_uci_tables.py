@@ -10,6 +10,7 @@ import torch
 
 from anyorder.cli import main
 from anyorder.data.uci import UCI, Numbers, bundled_numbers
+from anyorder.reproduce.experiment import _timed_as
 from anyorder.reproduce.showing import TOO_SHORT
 from anyorder.reproduce.table4 import PRINTED as PRINTED4
 from anyorder.reproduce.table4 import marginals
@@ -130,6 +131,13 @@ def test_studies_can_be_sent_to_other_processes(study):
     assert len(sent) < 10_000  # without the data
     assert pickle.loads(sent) == study
     assert pickle.loads(sent).rows().describe() == rows
+
+
+def test_models_whose_steps_cost_the_same_are_timed_once():
+    text = {_timed_as(name, entry) for name, entry in TextStudy.catalogue.items()}
+    assert {"mac", "path", "left_to_right"} <= text
+    assert not {"ardm", "a_only", "mac_exact"} & text
+    assert all(_timed_as(name, entry) == name for name, entry in UCI_MODELS.items())
 
 
 def test_held_out_surprise_is_repeatable_and_leaves_energies_exact():
