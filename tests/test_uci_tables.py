@@ -21,6 +21,7 @@ from anyorder.reproduce.text_models import SCALES, evaluate
 from anyorder.reproduce.uci_catalogue import UCI_MODELS
 from anyorder.reproduce.uci_experiment import MILLISECONDS, UciStudy
 from anyorder.reproduce.uci_models import RECIPES, TINY, build, scale_of
+from experiments import tables
 
 
 def last_json(capsys):
@@ -52,6 +53,36 @@ def test_both_tables_at_their_smallest(tmp_path, capsys):
     assert TOO_SHORT in shown
     assert all(entry.meaning in shown for entry in UCI_MODELS.values())
     assert "paper" not in shown  # nothing is printed there of this table
+
+
+def test_a_record_becomes_a_table_of_the_documents(monkeypatch):
+    rows = [
+        {"dataset": "power", "model": model, "metric": metric, "value": 1.25, "se": 0.5}
+        for metric in ("first_3_nats", "milliseconds")
+        for model in ("mac", "path")
+    ]
+    pair = {"dataset": "power", "a": "path", "b": "mac", "metric": "first_3_nats"}
+    record = {
+        "command": "anyorder reproduce table4",
+        "commit": "0123456789abcdef",
+        "settings": {"power": {"rows": 128, "settings": {"minutes": 5}}},
+        "rows": rows,
+        "paired": [{**pair, "difference": 0.5, "se": 0.25}],
+    }
+    monkeypatch.setattr(tables, "_record", lambda _: record)
+    assert tables.table4().splitlines() == [
+        "| | `mac` | `path` |",
+        "|---|---|---|",
+        "| power: first 3 | 1.25 ± 0.50 | 1.25 ± 0.50 |",
+        "| power: ms a row | 1.25 ± 0.50 | 1.25 ± 0.50 |",
+        "",
+        "| paired difference | `path` - `mac` |",
+        "|---|---|",
+        "| power: first 3 | +0.50 ± 0.25 |",
+        "",
+        "Nats, more is better; 128 test rows, 5 minutes of one core each. "
+        "From `anyorder reproduce table4` at commit `012345678`.",
+    ]
 
 
 def test_a_public_data_set_has_the_settings_of_ace_and_its_printed_numbers(
