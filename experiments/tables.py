@@ -18,6 +18,7 @@ from anyorder.cli import run
 from anyorder.errors import ConfigError
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.text_catalogue import TABLE1
+from anyorder.reproduce.uci_experiment import MILLISECONDS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md"]
@@ -99,6 +100,44 @@ def table1() -> str:
     return "\n".join([*lines, "", words])
 
 
+def table4() -> str:
+    """Table 4: marginals of the public tables of numbers, in nats."""
+    return _public_tables("table4.small")
+
+
+def table5() -> str:
+    """Table 5: conditionals of the public tables of numbers, in nats."""
+    return _public_tables("table5.small")
+
+
+def _public_tables(name: str) -> str:
+    """A row a data set and metric, a column a model; then the paired differences."""
+    record = _record(name)
+    rows = {(row["dataset"], row["metric"], row["model"]): row for row in record["rows"]}
+    models = list(dict.fromkeys(row["model"] for row in record["rows"]))
+    lines = [f"| | {' | '.join(f'`{m}`' for m in models)} |", "|---" * (1 + len(models)) + "|"]
+    for dataset, metric in dict.fromkeys((d, m) for d, m, _ in rows):
+        words = metric.removesuffix("_nats").replace("_", " ").replace(MILLISECONDS, "ms a row")
+        cells = [rows[dataset, metric, model] for model in models]
+        values = " | ".join(f"{cell['value']:.2f} ± {cell['se']:.2f}" for cell in cells)
+        lines.append(f"| {dataset}: {words} | {values} |")
+    paired = {(p["dataset"], p["metric"], p["a"], p["b"]): p for p in record["paired"]}
+    names = list(dict.fromkeys((a, b) for _, _, a, b in paired))
+    heads = " | ".join(f"`{a}` - `{b}`" for a, b in names)
+    lines += ["", f"| paired difference | {heads} |", "|---" * (1 + len(names)) + "|"]
+    for dataset, metric in dict.fromkeys((d, m) for d, m, _, _ in paired):
+        differences = [paired[dataset, metric, a, b] for a, b in names]
+        values = " | ".join(f"{p['difference']:+.2f} ± {p['se']:.2f}" for p in differences)
+        words = metric.removesuffix("_nats").replace("_", " ")
+        lines.append(f"| {dataset}: {words} | {values} |")
+    settings = next(iter(record["settings"].values()))
+    words = (
+        f"Nats, more is better; {settings['rows']} test rows, "
+        f"{settings['settings']['minutes']:g} minutes of one core each. {_source(record)}"
+    )
+    return "\n".join([*lines, "", words])
+
+
 def tables_default() -> str:
     """A default `TableModel()` beside others."""
     record = _record("tables_default")
@@ -143,6 +182,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mask_sampling": mask_sampling,
     "queries": queries,
     "table1": table1,
+    "table4": table4,
+    "table5": table5,
     "tables_default": tables_default,
     "table7": table7,
 }

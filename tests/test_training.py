@@ -528,10 +528,24 @@ def test_rows_of_a_tensor_are_all_seen_before_any_is_seen_again():
     assert done.step == 12
 
 
+def test_noise_is_added_anew_column_by_column():
+    x = torch.zeros(4000, 2)
+    rows = Rows(x, noise=torch.tensor([0.5, 0.0]))
+    drawn, again = (
+        rows.batch(0, 4000, generator=torch.Generator().manual_seed(seed))[0] for seed in (0, 1)
+    )
+    # The standard error of a standard deviation is 0.5 / sqrt(2 * 4000), about 0.006.
+    assert drawn[:, 0].std().item() == pytest.approx(0.5, abs=0.03)
+    assert not torch.equal(drawn, again)
+    assert not drawn[:, 1].any()
+    assert rows.describe() != Rows(x).describe()
+    assert Rows(x, noise=0.0).describe() == Rows(x).describe()
+
+
 # Settings, schedules, precision, what is shown.
 
 
-def test_warmup_and_cosine():
+def test_warmup_and_schedules():
     settings = TrainingSettings(steps=100, learning_rate=2.0, warmup=10)
     rates = [learning_rate(settings, step, 0.0) for step in (0, 9, 50, 75, 100)]
     half = [(1 + math.cos(math.pi * share)) / 2 for share in (0, 0.09, 0.5, 0.75, 1)]
@@ -541,6 +555,8 @@ def test_warmup_and_cosine():
     assert learning_rate(timed, 7, 500.0) == pytest.approx(0.0)
     constant = TrainingSettings(steps=100, learning_rate=2.0, warmup=10, schedule="constant")
     assert [learning_rate(constant, step, 0.0) for step in (0, 10, 99)] == [0.2, 2.0, 2.0]
+    linear = replace(constant, warmup=0, schedule="linear")
+    assert [learning_rate(linear, step, 0.0) for step in (0, 50, 100)] == [2.0, 1.0, 0.0]
 
 
 def test_low_precision_is_for_gpus():

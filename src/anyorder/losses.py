@@ -71,12 +71,13 @@ class MaskedObjective(Objective):
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
         """Minus the weighted log-likelihoods of the variables outside `observed`."""
         observed, weights = drawn
-        variables = torch.arange(observed.shape[1], device=x.device).expand(len(x), -1)
-        features = model.features(x, observed, variables)
-        unused = weights == 0  # observed, unavailable, or without weight: not read
-        values = x[:, : observed.shape[1]].masked_fill(unused, 0)
-        logs = model.conditionals(features, variables).log_prob(values)
-        return -(weights.to(logs.dtype) * logs.masked_fill(unused, 0)).sum(dim=1)
+        # What is observed, unavailable or without weight is not asked: a head can cost more than
+        # the network, and under D^CR most variables are observed.
+        row, target = weights.nonzero(as_tuple=True)
+        features = model.features(x, observed)[row, target]
+        logs = model.conditionals(features, target).log_prob(x[row, target])
+        losses = torch.zeros(len(x), dtype=logs.dtype, device=x.device)
+        return losses.index_add(0, row, -weights[row, target].to(logs.dtype) * logs)
 
 
 class ArdmLoss(MaskedObjective):

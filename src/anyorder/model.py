@@ -144,10 +144,15 @@ class AnyOrderModel(nn.Module):
         """
         return self.conditionals(self.features(x, observed, targets), targets)
 
-    def features(self, x: Tensor, observed: Tensor, targets: Tensor) -> Tensor:
-        """What the conditionals of `predict` are read from. Shape ``(batch, targets, width)``."""
+    def features(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
+        """What the conditionals of `predict` are read from; of all variables by default.
+
+        Shape ``(batch, targets, width)``.
+        """
         if isinstance(self.network, MaskedNetwork):
             return self.network(x, observed, targets)
+        if targets is None:
+            targets = torch.arange(self.num_variables, device=x.device).expand(len(x), -1)
         return self.network.ask(self.network.encode(x, observed), targets)
 
     def _walk(

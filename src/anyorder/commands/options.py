@@ -30,6 +30,13 @@ Data = Annotated[
         help="text8, or the folder that holds it; without it, the text that ships with Python.",
     ),
 ]
+Tables = Annotated[
+    Path | None,
+    Parameter(
+        env_var="ANYORDER_DATA",
+        help="The folder with MAF's data sets; without it, a table that ships with scikit-learn.",
+    ),
+]
 Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 """What is written in a notation of its own, such as "-> age" or -999."""
 
@@ -45,6 +52,10 @@ Minutes = Annotated[
 ]
 Names = Annotated[
     list[str] | None, Parameter(consume_multiple=True, help="Which models; all by default.")
+]
+Sets = Annotated[
+    list[str] | None,
+    Parameter(consume_multiple=True, help="Which data sets; all that the folder holds by default."),
 ]
 AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
 KeptIn = Annotated[

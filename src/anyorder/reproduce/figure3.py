@@ -10,11 +10,12 @@ from torch import Tensor
 
 from anyorder.evaluation import Estimate, marginal_bits
 from anyorder.model import AnyOrderModel
+from anyorder.reproduce.experiment import Outcome
 from anyorder.reproduce.options import ExperimentOptions
 from anyorder.reproduce.record import Paired, print_json
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_catalogue import FIGURE3
-from anyorder.reproduce.text_experiment import Outcome, run_experiment
+from anyorder.reproduce.text_experiment import run_text_experiment
 
 BASELINE = "ardm"
 """The law that differences are from: every size of mask alike, and every mask of a size."""
@@ -31,7 +32,7 @@ def figure3(options: ExperimentOptions) -> None:
 
     `figure3.csv` and `figure3.png` are written beside the runs.
     """
-    outcome = run_experiment("figure3", FIGURE3, measure, options)
+    outcome = run_text_experiment("figure3", FIGURE3, measure, options)
     folder = outcome.folder
     curves = {name: read_curve(folder / name) for name in outcome.estimates}
     write_curves(folder / "figure3.csv", curves)

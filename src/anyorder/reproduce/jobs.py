@@ -71,7 +71,7 @@ def run_jobs(
         sys.exit()
     found = {name: json.loads(path.read_text()) for name, path in places.items()}
     estimates = {name: read_estimates(document) for name, document in found.items()}
-    return Results(estimates, _joint_source([document["source"] for document in found.values()]))
+    return Results(estimates, joint_source([document["source"] for document in found.values()]))
 
 
 def _one_thread() -> None:
@@ -103,7 +103,8 @@ def _check_same(path: Path, identity: dict[str, Any]) -> None:
         )
 
 
-def _joint_source(sources: list[dict[str, Any]]) -> dict[str, Any]:
+def joint_source(sources: list[dict[str, Any]]) -> dict[str, Any]:
+    """The code that several results came from: altered, if it was not the same for all."""
     commits = {one["commit"] for one in sources}
     dirty = any(one["dirty"] for one in sources) or len(commits) > 1
     return {"commit": sources[-1]["commit"], "dirty": dirty}

@@ -3,10 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from anyorder.commands.options import AtOnce, Data, Json, KeptIn, Minutes, Names, Runs, Scale, Seed
-from anyorder.errors import check_choice, check_count, check_seed
-from anyorder.reproduce.record import check_record
+from anyorder.commands.options import (
+    AtOnce,
+    Data,
+    Json,
+    KeptIn,
+    Minutes,
+    Names,
+    Runs,
+    Scale,
+    Seed,
+    Sets,
+    Tables,
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,15 @@ class ExperimentOptions:
     json: Json = False
     record: KeptIn = None
 
+    data_word: ClassVar[str] = "text8"
+    """What stands for the data in a command for the record, wherever it was."""
+
     def check(self, scales: Iterable[str], names: Iterable[str]) -> None:
         """Refuses what cannot be done before any work is."""
+        # Not above: they bring torch, and a help text does not wait for it.
+        from anyorder.errors import check_choice, check_count, check_seed
+        from anyorder.reproduce.record import check_record
+
         check_choice("scale", self.scale, scales)
         check_count("at_once", self.at_once)
         check_seed(self.seed)
@@ -46,8 +64,30 @@ class ExperimentOptions:
 
     def command(self, name: str) -> str:
         """The command as it would be typed: options that are None were left out."""
-        data = self.data and "text8"  # wherever it was
+        data = self.data and self.data_word
         given = {"scale": self.scale, "data": data, "minutes": self.minutes, "seed": self.seed}
         words = [f"--{key} {value}" for key, value in given.items() if value is not None]
         words += ["--models", *self.models] if self.models else []
         return " ".join(["anyorder reproduce", name, *words])
+
+
+@dataclass(frozen=True)
+class TablesOptions(ExperimentOptions):
+    """The options of `table4` and `table5`.
+
+    Args:
+        data: The folder with MAF's data sets; without it, a table that ships with scikit-learn.
+        out: Where runs go; the same command goes on with them.
+        sets: Which data sets; all that the folder holds by default.
+    """
+
+    data: Tables = None
+    out: Runs = Path("runs/uci")
+    sets: Sets = None
+
+    data_word: ClassVar[str] = "DIR"
+
+    def command(self, name: str) -> str:
+        """The command as it would be typed, with its data sets."""
+        words = [super().command(name), *(["--sets", *self.sets] if self.sets else [])]
+        return " ".join(words)

@@ -1,4 +1,4 @@
-"""What the text experiments print beside their numbers: the names in words, and what to beware."""
+"""What experiments print beside their numbers: the names in words, and what to beware."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.reproduce.text_catalogue import Entry
+from anyorder.reproduce.catalogue import Entry
 
 WIDE = 120
 """The width of tables that go to a file or a pipe; on a screen it is the screen's."""

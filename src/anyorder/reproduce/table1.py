@@ -1,10 +1,11 @@
 """Table 1 of the paper: text, in bits for each character; and what one pass makes of it."""
 
+from anyorder.reproduce.experiment import Outcome
 from anyorder.reproduce.options import ExperimentOptions
 from anyorder.reproduce.record import Paired, print_json
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_catalogue import TABLE1
-from anyorder.reproduce.text_experiment import Outcome, run_experiment
+from anyorder.reproduce.text_experiment import run_text_experiment
 from anyorder.reproduce.text_models import evaluate
 
 PAPER = {"ardm": (1.48, 1.12), "mac_strided": (1.40, 1.09), "path_rnd": (1.64, None)}
@@ -14,6 +15,7 @@ Its command for text8 has a strided order."""
 
 PAIRS = (
     ("mac", "ardm"),
+    ("mac_strided", "ardm"),
     ("mac_exact", "ardm"),
     ("path", "mac"),
     ("path_mix", "mac"),
@@ -34,7 +36,7 @@ METRICS = ("joint", "marginal", "conditional")
 
 def table1(options: ExperimentOptions) -> None:
     """Trains and evaluates the models of Table 1, and prints them beside the paper's numbers."""
-    outcome = run_experiment("table1", TABLE1, evaluate, options)
+    outcome = run_text_experiment("table1", TABLE1, evaluate, options)
     kept = outcome.record(options.command("table1"), _paired(outcome))
     if options.record is not None:
         kept.save(options.record)

@@ -3,42 +3,20 @@
 Table 1 and Figure 3 share them, under one name each, so that none is trained twice.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from anyorder.estimators.text import text_queries
-from anyorder.losses import ArdmLoss, MacLoss, Objective, PathLoss
+from anyorder.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.masks import FixedCardinality, UniformCardinality
-from anyorder.protocols import (
-    DecompositionProtocol,
-    RemoveGreatest,
-    RemoveRandom,
-    lexicographic,
-    strided,
-)
+from anyorder.protocols import RemoveGreatest, RemoveRandom, lexicographic, strided
 from anyorder.query_laws import MarginalQueries, Query, QueryLaw
+from anyorder.reproduce.catalogue import Entry, mac_protocol
 
 STRIDES = 10
 """Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model: what it is in words; its contract, objective and protocol, for N variables."""
-
-    meaning: str
-    network: Literal["masked", "path", "single_stream"]
-    objective: Callable[[int], Objective]
-    protocol: Callable[[int], DecompositionProtocol]
-
-
-def mac_protocol(n: int) -> DecompositionProtocol:
-    """The protocol of MAC along the text."""
-    return RemoveGreatest(lexicographic(n))
 
 
 TABLE1: Mapping[str, Entry] = {

@@ -1,28 +1,29 @@
-"""An experiment with models of text: how long each trains, and the runs of all.
+"""The experiments with models of text: what Table 1 and Figure 3 train and measure."""
 
-Models are trained in folders of their own, which experiments share: what Table 1 has trained,
-Figure 3 only measures.
-"""
-
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from anyorder.data.text import Crops, Text, chunks
+from anyorder.data.text import Crops, chunks
 from anyorder.evaluation import Estimate
 from anyorder.model import AnyOrderModel
-from anyorder.reproduce.budget import equal_steps, kept_steps
-from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.catalogue import Entry
+from anyorder.reproduce.experiment import Outcome, Study, run_experiment
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Paired, Record, Row
-from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1, Entry
-from anyorder.reproduce.text_models import SCALES, Scale, build, read_text, train
-from anyorder.training.fit import fit
-from anyorder.training.settings import default_device
+from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
+from anyorder.reproduce.text_models import (
+    SCALES,
+    VALID_ROWS,
+    Scale,
+    build,
+    held_out_bits,
+    read_text,
+)
+from anyorder.training.fit import Validation
+from anyorder.training.settings import TrainingSettings
 
 CATALOGUE: Mapping[str, Entry] = {**TABLE1, **FIGURE3}
 
@@ -30,120 +31,77 @@ Measure = Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
 """From a trained model, test rows and a seed to estimates; a function of a module."""
 
 
-class Outcome(NamedTuple):
-    """What an experiment found, and what that depends on."""
-
-    data: str
-    estimates: dict[str, dict[str, Estimate]]
-    settings: dict[str, Any]
-    source: dict[str, Any]
-    folder: Path
-
-    def record(self, command: str, paired: list[Paired]) -> Record:
-        """What is kept of it."""
-        rows = [
-            Row(self.data, name, f"{metric}_bits", found.value, found.se, len(found.rows))
-            for name, estimates in self.estimates.items()
-            for metric, found in estimates.items()
-        ]
-        return Record(command, self.settings, rows, paired, self.source)
-
-    def difference(self, a: str, b: str, metric: str) -> Paired:
-        """How many bits more `a` needs than `b`, row by row."""
-        found = self.estimates[a][metric].minus(self.estimates[b][metric])
-        return Paired(self.data, a, b, f"{metric}_bits", found.value, found.se)
-
-
-def run_experiment(
+def run_text_experiment(
     name: str, entries: Mapping[str, Entry], measure: Measure, options: ExperimentOptions
 ) -> Outcome:
-    """Trains the models that are not trained yet, and measures them.
+    """Trains and measures the models of an experiment.
 
     Args:
-        name: Of the experiment; its estimates go to files of this name.
+        name: Of the experiment.
         entries: Its models.
         measure: What is measured.
         options: The choices of the user.
     """
     options.check(SCALES, entries)
-    scale, text = SCALES[options.scale], read_text(options.data)
-    if options.minutes is not None:
-        budget = replace(scale.settings, steps=None, minutes=options.minutes)
-        scale = replace(scale, settings=budget)
-    folder, names = options.out / options.scale, options.models or list(entries)
-    about = _identity(scale, text)
-    steps = _steps(folder / "steps.json", scale, text, about)
-    job = TextJob(measure, scale, steps, options.data, options.seed)
-    estimates, source = run_jobs(
-        job,
-        names,
-        folder,
-        evaluation=f"{name}.json",
-        identity={**about, "seed": options.seed},
-        at_once=options.at_once,
-    )
-    settings = {**about, "seed": options.seed, "steps": {name: steps.get(name) for name in names}}
-    return Outcome(text.name, estimates, settings, source, folder)
+    study = TextStudy(SCALES[options.scale], options.data, measure)
+    names = options.models or list(entries)
+    return run_experiment(name, names, study, options.out / options.scale, options)
 
 
 @dataclass(frozen=True)
-class TextJob:
-    """Trains and measures one model; can be sent to another process.
+class TextStudy(Study):
+    """Models of one text.
 
     Args:
-        measure: What is measured.
         scale: How large.
-        steps: How long each model trains, if its scale counts in minutes.
         data: Where the text is; see `read_text`.
-        seed: Of the questions that are asked.
+        measurement: What is measured.
     """
 
-    measure: Measure
     scale: Scale
-    steps: Mapping[str, int]
     data: Path | None
-    seed: int
+    measurement: Measure
 
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Trains, or goes on training, then measures."""
-        text, scale = read_text(self.data), self.scale
-        if name in self.steps:
-            budget = replace(scale.settings, steps=self.steps[name], minutes=None)
-            scale = replace(scale, settings=budget)
-        model = train(CATALOGUE[name], scale, text, folder=folder)
-        return self.measure(model, chunks(text.test, scale.length, scale.rows), self.seed)
+    catalogue: ClassVar[Mapping[str, Entry]] = CATALOGUE
+    unit: ClassVar[str | None] = "bits"
 
+    @property
+    def data_name(self) -> str:
+        """What to call the text."""
+        return read_text(self.data).name
 
-def _identity(scale: Scale, text: Text) -> dict[str, Any]:
-    """What a training depends on, in plain values."""
-    shape = {name: value for name, value in asdict(scale).items() if name != "settings"}
-    data = {"name": text.name, "sha256": Crops(text.train, scale.length).describe()["sha256"]}
-    return {"data": data, **shape, "settings": asdict(scale.settings)}
+    @property
+    def num_variables(self) -> int:
+        """The length of a chunk."""
+        return self.scale.length
 
+    @property
+    def settings(self) -> TrainingSettings:
+        """Those of the scale."""
+        return self.scale.settings
 
-def _steps(path: Path, scale: Scale, text: Text, about: dict[str, Any]) -> dict[str, int]:
-    """The steps of each model, where the budget is in minutes and one process trains."""
-    minutes = scale.settings.minutes
-    if minutes is None or "WORLD_SIZE" in os.environ:
-        return {}
-    # Masked networks differ in what is drawn only, which costs next to nothing: one stands for all.
-    kinds = {name: "mac" if e.network == "masked" else name for name, e in CATALOGUE.items()}
+    def identity(self) -> dict[str, Any]:
+        """The text and the shape."""
+        shape = {name: value for name, value in asdict(self.scale).items() if name != "settings"}
+        return {
+            "data": {"name": self.data_name, "sha256": self.rows().describe()["sha256"]}
+        } | shape
 
-    def measure() -> dict[str, int]:
-        timers = {kind: _timer(CATALOGUE[kind], scale, text) for kind in set(kinds.values())}
-        steps = equal_steps(timers, minutes)
-        return {name: steps[kind] for name, kind in kinds.items()}
+    def build(self, entry: Entry) -> AnyOrderModel:
+        """See `text_models.build`."""
+        return build(entry, self.scale, read_text(self.data).alphabet)
 
-    return kept_steps(path, about, measure)
+    def rows(self) -> Crops:
+        """Chunks that begin anywhere."""
+        return Crops(read_text(self.data).train, self.scale.length)
 
+    def held_out(self, entry: Entry) -> Validation:
+        """Marginal bits, whatever the model is trained on."""
+        del entry
+        x = chunks(read_text(self.data).valid, self.scale.length, VALID_ROWS)
+        return lambda model: held_out_bits(model, x)
 
-def _timer(entry: Entry, scale: Scale, text: Text) -> Callable[[int], float]:
-    """Makes a step of a model of its own, and tells the seconds that it took."""
-    model = build(entry, scale, text.alphabet).to(default_device())
-    data, objective = Crops(text.train, scale.length), entry.objective(scale.length)
-
-    def seconds(turn: int) -> float:
-        once = replace(scale.settings, steps=1, minutes=None, clock="wall", seed=turn)
-        return fit(model, data, objective, settings=once).seconds
-
-    return seconds
+    def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
+        """What the experiment measures, on chunks of the test text."""
+        x = chunks(read_text(self.data).test, self.scale.length, self.scale.rows)
+        return self.measurement(model, x, seed)

@@ -1,4 +1,4 @@
-"""How the models of the text experiments are built, trained and measured: all alike.
+"""How the models of the text experiments are built and measured: all alike.
 
 All have the same blocks and are trained for the same time on the same text. Masked networks have
 rotary positions too, so that a comparison with path networks is fair.
@@ -7,6 +7,7 @@ rotary positions too, so that a comparison with path networks is fair.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import Crops, Text, chunks, embedded_text, load_text8, text_schema
+from anyorder.data.text import Text, embedded_text, load_text8, text_schema
 from anyorder.evaluation import (
     Estimate,
     conditional_bits,
@@ -29,9 +30,8 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.protocols import RemoveRandom
-from anyorder.reproduce.text_catalogue import Entry
-from anyorder.training.fit import fit
-from anyorder.training.settings import TrainingSettings, default_device
+from anyorder.reproduce.catalogue import Entry
+from anyorder.training.settings import TrainingSettings
 
 ORDERS = (1, 8, 32)
 """How many random orders a random protocol is evaluated with."""
@@ -92,24 +92,6 @@ def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
     return AnyOrderModel(schema, network, conditionals, entry.protocol(scale.length))
 
 
-def train(
-    entry: Entry, scale: Scale, text: Text, *, folder: Path | None = None, progress: bool = False
-) -> AnyOrderModel:
-    """Trains one model, or goes on with its training in `folder`."""
-    model = build(entry, scale, text.alphabet).to(default_device())
-    held_out = chunks(text.valid, scale.length, VALID_ROWS)
-    fit(
-        model,
-        Crops(text.train, scale.length),
-        entry.objective(scale.length),
-        settings=scale.settings,
-        valid=lambda trained: held_out_bits(trained, held_out),
-        folder=folder,
-        progress=progress,
-    )
-    return model.eval()
-
-
 def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
     """Marginal bits of held-out chunks, estimated from a few steps of each walk."""
     generator = torch.Generator().manual_seed(0)
@@ -147,6 +129,7 @@ def _over_orders(
     return found
 
 
+@lru_cache(maxsize=1)  # an experiment asks for it again and again
 def read_text(data: Path | None) -> Text:
     """Text8 from a path, or the embedded text."""
     return embedded_text() if data is None else load_text8(data)

@@ -49,7 +49,7 @@ MODEL_FIELDS = ("schema", "network", "conditionals", "protocol")
 """What makes a model the same one; its law is part of the objective."""
 
 _LONGER = (
-    ': the learning rate of a "cosine" schedule ends with its budget, so that only runs with '
+    ": the learning rate of such a schedule ends with its budget, so that only runs with "
     'schedule="constant" can be trained longer.'
 )
 

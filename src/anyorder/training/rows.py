@@ -19,6 +19,8 @@ class Rows:
         weights: How much each row counts, ``(rows,)``; alike by default. Rows are then drawn with
             these odds, again and again.
         seed: Of the orders.
+        noise: The scale of normal noise that is added to what is drawn, anew each time; one number,
+            or one a column. It keeps densities from growing without end on values that repeat.
     """
 
     def __init__(
@@ -28,19 +30,22 @@ class Rows:
         available: Tensor | None = None,
         weights: Tensor | None = None,
         seed: int = 0,
+        noise: float | Tensor = 0.0,
     ) -> None:
         if not len(x):
             raise ConfigError("There must be a row to train on; got none.")
         self.x, self.available, self.weights, self.seed = x, available, weights, seed
+        self.noise = torch.as_tensor(noise)
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def describe(self) -> dict[str, str | int]:
-        """Which rows these are: how many, and a hash of them."""
+        """Which rows these are: how many, and a hash of them and of their noise."""
         digest = hashlib.sha256()
-        for part in (self.x, self.available, self.weights):
+        noise = self.noise if self.noise.any() else None
+        for part in (self.x, self.available, self.weights, noise):
             if part is not None:
                 digest.update(part.numpy().tobytes())
         return {"rows": len(self.x), "seed": self.seed, "sha256": digest.hexdigest()}
@@ -50,7 +55,10 @@ class Rows:
     ) -> tuple[Tensor, Tensor | None]:
         """The rows of a step, and what each of them has."""
         index = self._index(step, size, generator)
-        return self.x[index], None if self.available is None else self.available[index]
+        x = self.x[index]
+        if self.noise.any():
+            x = x + self.noise * torch.randn(x.shape, generator=generator)
+        return x, None if self.available is None else self.available[index]
 
     def _index(self, step: int, size: int, generator: torch.Generator) -> Tensor:
         if self.weights is not None:

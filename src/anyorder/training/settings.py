@@ -10,7 +10,7 @@ import torch
 
 from anyorder.errors import ConfigError, check_choice, check_count
 
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Sharding = Literal["none", "fsdp"]
 Clock = Literal["wall", "processor"]
@@ -33,7 +33,7 @@ class TrainingSettings:
             computing, which is fair to models that are compared on a busy machine.
         learning_rate: Its greatest value.
         warmup: Over how many steps it rises from zero.
-        schedule: After that: "constant", or "cosine" to zero at the end of the budget.
+        schedule: After that: "constant", or "linear" or "cosine" to zero at the end of the budget.
         betas: Of AdamW.
         weight_decay: Of AdamW; not on biases, norms and embeddings.
         clip: The greatest norm of the gradient, or None.
@@ -148,8 +148,11 @@ def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> floa
     rate = settings.learning_rate
     if step < settings.warmup:
         rate *= (step + 1) / settings.warmup
+    done = min(share_done(settings, step, seconds), 1)
+    if settings.schedule == "linear":
+        rate *= 1 - done
     if settings.schedule == "cosine":
-        rate *= (1 + math.cos(math.pi * min(share_done(settings, step, seconds), 1))) / 2
+        rate *= (1 + math.cos(math.pi * done)) / 2
     return rate
 
 

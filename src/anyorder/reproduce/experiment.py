@@ -1,0 +1,207 @@
+"""An experiment: models that are trained on one data set and compared.
+
+Models are trained in folders of their own, which experiments share: what Table 1 has trained,
+Figure 3 only measures.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from anyorder.evaluation import Estimate
+from anyorder.model import AnyOrderModel
+from anyorder.reproduce.budget import equal_steps, kept_steps
+from anyorder.reproduce.catalogue import Entry
+from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.options import ExperimentOptions
+from anyorder.reproduce.record import Paired, Record, Row
+from anyorder.training.batches import TrainingData
+from anyorder.training.fit import Validation, fit
+from anyorder.training.settings import TrainingSettings, default_device
+
+
+class Study(ABC):
+    """One data set, and how models of it are built, trained and measured, at one size.
+
+    It is sent to other processes, so it holds the place of its data rather than the data.
+    """
+
+    catalogue: ClassVar[Mapping[str, Entry]]
+    """All models that are trained in the same folders, whichever experiment they are of."""
+
+    unit: ClassVar[str | None]
+    """What is measured in; None where the name of each metric says so."""
+
+    @property
+    @abstractmethod
+    def data_name(self) -> str:
+        """What to call the data in tables."""
+
+    @property
+    @abstractmethod
+    def num_variables(self) -> int:
+        """N."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> TrainingSettings:
+        """How models are trained, all alike."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a training depends on beside the settings, in plain values."""
+
+    @abstractmethod
+    def build(self, entry: Entry) -> AnyOrderModel:
+        """The untrained model; its weights depend on the seed of the settings only."""
+
+    @abstractmethod
+    def rows(self) -> TrainingData:
+        """What is trained on."""
+
+    @abstractmethod
+    def held_out(self, entry: Entry) -> Validation:
+        """The surprise at held-out rows, while training."""
+
+    @abstractmethod
+    def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
+        """What the experiment asks of a trained model, on test rows."""
+
+
+class Outcome(NamedTuple):
+    """What an experiment found, and what that depends on."""
+
+    data: str
+    estimates: dict[str, dict[str, Estimate]]
+    settings: dict[str, Any]
+    source: dict[str, Any]
+    folder: Path
+    unit: str | None
+
+    def rows(self) -> list[Row]:
+        """The numbers, for a record."""
+        return [
+            Row(self.data, name, self.metric(metric), found.value, found.se, len(found.rows))
+            for name, estimates in self.estimates.items()
+            for metric, found in estimates.items()
+        ]
+
+    def record(self, command: str, paired: list[Paired]) -> Record:
+        """What is kept of it."""
+        return Record(command, self.settings, self.rows(), paired, self.source)
+
+    def difference(self, a: str, b: str, metric: str) -> Paired:
+        """How much more `a` has than `b`, row by row."""
+        found = self.estimates[a][metric].minus(self.estimates[b][metric])
+        return Paired(self.data, a, b, self.metric(metric), found.value, found.se)
+
+    def metric(self, name: str) -> str:
+        """The name of a metric with its unit."""
+        return name if self.unit is None else f"{name}_{self.unit}"
+
+
+def run_experiment(
+    name: str, names: list[str], study: Study, folder: Path, options: ExperimentOptions
+) -> Outcome:
+    """Trains the models that are not trained yet, and measures them.
+
+    Args:
+        name: Of the experiment; its estimates go to files of this name.
+        names: Its models.
+        study: The data, and how models of it are trained and measured.
+        folder: Each model has a folder of its name in it.
+        options: The choices of the user.
+    """
+    settings = study.settings
+    if options.minutes is not None:
+        settings = replace(settings, steps=None, minutes=options.minutes)
+    about = {**study.identity(), "settings": asdict(settings)}
+    steps = _steps(folder / "steps.json", study, settings, about)
+    estimates, source = run_jobs(
+        Job(study, settings, steps, options.seed),
+        names,
+        folder,
+        evaluation=f"{name}.json",
+        identity={**about, "seed": options.seed},
+        at_once=options.at_once,
+    )
+    settled = {**about, "seed": options.seed, "steps": {name: steps.get(name) for name in names}}
+    return Outcome(study.data_name, estimates, settled, source, folder, study.unit)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trains and measures one model; can be sent to another process.
+
+    Args:
+        study: The data, and how models of it are trained and measured.
+        settings: How models are trained.
+        steps: How long each model trains, if the settings count in minutes.
+        seed: Of the questions that are asked.
+    """
+
+    study: Study
+    settings: TrainingSettings
+    steps: Mapping[str, int]
+    seed: int
+
+    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
+        """Trains, or goes on training, then measures."""
+        study, settings, entry = self.study, self.settings, self.study.catalogue[name]
+        if name in self.steps:
+            settings = replace(settings, steps=self.steps[name], minutes=None)
+        model = study.build(entry).to(default_device())
+        fit(
+            model,
+            study.rows(),
+            entry.objective(study.num_variables),
+            settings=settings,
+            valid=study.held_out(entry),
+            folder=folder,
+        )
+        return study.measure(model.eval(), self.seed)
+
+
+def _steps(
+    path: Path, study: Study, settings: TrainingSettings, about: dict[str, Any]
+) -> dict[str, int]:
+    """The steps of each model, where the budget is in minutes and one process trains."""
+    minutes = settings.minutes
+    if minutes is None or "WORLD_SIZE" in os.environ:
+        return {}
+    kinds = {name: _timed_as(name, entry) for name, entry in study.catalogue.items()}
+
+    def measure() -> dict[str, int]:
+        timers = {kind: _timer(kind, study, settings) for kind in set(kinds.values())}
+        steps = equal_steps(timers, minutes)
+        return {name: steps[kind] for name, kind in kinds.items()}
+
+    return kept_steps(path, about, measure)
+
+
+def _timed_as(name: str, entry: Entry) -> str:
+    """The model whose steps take as long.
+
+    Masked networks differ in what is drawn only, which costs next to nothing; but densities cost
+    by the number of variables that a mask leaves to be asked.
+    """
+    return "mac" if entry.network == "masked" and entry.head == "categorical" else name
+
+
+def _timer(name: str, study: Study, settings: TrainingSettings) -> Callable[[int], float]:
+    """Makes a step of a model of its own, and tells the seconds that it took."""
+    entry = study.catalogue[name]
+    model = study.build(entry).to(default_device())
+    data, objective = study.rows(), entry.objective(study.num_variables)
+
+    def seconds(turn: int) -> float:
+        once = replace(
+            settings,
+            steps=1, minutes=None, clock="wall", seed=turn, evaluate_every=None, patience=None,
+        )  # fmt: skip
+        return fit(model, data, objective, settings=once).seconds
+
+    return seconds
