@@ -294,8 +294,8 @@ REFUSED = {
     "not a number": (
         lambda: AGES.encode(pd.Series(["1", "old"])),
         QueryError,
-        "Column \"c\" must hold numbers; got 'old'. If it stands for a gap, declare "
-        "missing_values=['old'].",
+        "Column \"c\" must hold numbers; got 'old'. If it stands for a gap, declare it as one "
+        "(missing_values).",
     ),
     "a time": (lambda: AGES.encode(pd.Series(CLOCK)), QueryError, 'Column "c" must hold numbers'),
     "unseen": (

@@ -170,6 +170,17 @@ def test_parquet_keeps_its_dtypes(folder, parquet_run, tmp_path):
 
 
 @pytest.mark.usefixtures("small_chunks")
+def test_whole_numbers_are_written_without_a_point(folder, run, tmp_path):
+    for command in (
+        ["impute", str(run), str(folder / "gaps.csv")],
+        ["sample", str(run), "--n", "5"],
+    ):
+        file = tmp_path / f"{command[0]}.csv"
+        main([*command, "--out", str(file)])
+        ages = pd.read_csv(file, dtype=str)["age"]
+        assert ages.str.fullmatch(r"-?\d+").all()
+
+
 def test_several_draws_are_numbered(folder, run, tmp_path):
     file = tmp_path / "draws.csv"
     main(["impute", str(run), str(folder / "gaps.csv"), "--out", str(file), "--draws", "2"])

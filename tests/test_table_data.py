@@ -325,8 +325,8 @@ REFUSED = {
     "half numbers": (
         lambda: infer(pay=["1", "2", "?", "3"]),
         SchemaError,
-        "Column \"pay\" looks like numbers but holds '?' (row 2). Declare it as a gap with "
-        'missing_values=[\'?\'], or read the column as categories with types={"pay": "category"}.',
+        "Column \"pay\" looks like numbers but holds '?' (row 2). Declare '?' as a gap "
+        "(missing_values), or the column as categories (types).",
     ),
     "half numbers as objects": (
         lambda: infer(pay=[1, 2.5, "none yet"]),
@@ -382,7 +382,7 @@ REFUSED = {
     "signs among a few numbers": (
         lambda: TableSchema.infer(pd.DataFrame({"a": ["?", "?", "?", "3.5", None]})),
         SchemaError,
-        "missing_values=['?']",
+        "Declare '?' as a gap (missing_values)",
     ),
     "complex numbers": (
         lambda: TableSchema.infer(FRAME).encode(FRAME.assign(age=1j)),

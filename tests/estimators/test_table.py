@@ -1,6 +1,7 @@
 """TableModel: likelihoods in the units of the columns, draws, gaps, frames as people have them."""
 
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -23,8 +24,17 @@ from anyorder.errors import (
     QueryError,
     SchemaError,
 )
+from anyorder.estimators import table_fitting
 from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_fitting import (
+    LEAST_SINGLE,
+    VALID_ROWS,
+    TableData,
+    single_columns,
+    surprise_of,
+)
 from anyorder.masks import UniformCardinality
+from anyorder.query_laws import QueryList
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
 QUICK = TableModel(**TINY, max_steps=3)
@@ -357,6 +367,36 @@ def test_what_cannot_be_fitted_gets_one_sentence(name):
     with pytest.raises(SchemaError, match=words) as error:
         clone(QUICK).fit(table)
     assert "\n" not in str(error.value)
+
+
+def test_a_conditional_says_what_it_is_in_a_line(model):
+    assert repr(model.conditional("job")).startswith("Conditional(job: ")
+    assert re.fullmatch(
+        r"Conditional\(age: median \d+, 90% in \d+ to \d+\)", repr(model.conditional("age"))
+    )
+
+
+def test_few_rows_ask_more_for_single_columns():
+    assert single_columns(300) > 0.45
+    assert single_columns(100_000) == LEAST_SINGLE
+
+
+def test_the_training_stops_by_the_questions_that_are_asked():
+    data = TableData(torch.randn(100, 3), torch.rand(100, 3) < 0.3)
+    law = QueryList(3, [([0], [2], 1.0)])
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            table_fitting,
+            "log_prob",
+            lambda _, x, query, given: asked.append((query, given)) or torch.zeros(len(x)),
+        )
+        surprise_of(data, law)(None)
+    ((query, given),) = asked
+    assert (query == torch.tensor([False, False, True])).all()
+    assert (given.sum(dim=0)[[1, 2]] == 0).all()
+    assert given[:, 0].any()
+    assert len(query) >= VALID_ROWS / 2
 
 
 ODD_OPTIONS = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -22,7 +23,8 @@ from anyorder.commands.notation import (
 from anyorder.commands.runs import finished_step, read_run, table_chunks
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, show, words
-from anyorder.data.frames import as_frame, read_table, write_chunks
+from anyorder.data.columns import NumberColumn
+from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
 from anyorder.estimators.table import TableModel
@@ -84,10 +86,21 @@ def fit_table(
     model.fit(frame, folder=training)
     if is_first_process():
         model.save(out)
-        state = "" if done is None else f"Already trained (step {done:,}). "
+        state = _ending(model) if done is None else f"Already trained (step {done:,}). "
         note(f"{state}Saved in {out}.{_held_out(model, frame)} Try:")
         for command in _suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
+
+
+def _ending(model: TableModel) -> str:
+    """When and why the training ended, in words."""
+    fit = model.fit_
+    if fit.ending == "patience":
+        return (
+            f"Stopped at step {fit.step:,}: held-out rows were predicted best at step "
+            f"{fit.best_step:,}, which is kept. "
+        )
+    return ""
 
 
 def _refuse_other_separators(frame: pd.DataFrame, file: Path) -> None:
@@ -138,7 +151,9 @@ def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
     filler = _Filler(read_run(run, TableModel), draws, how, seed)
-    rows = write_chunks(filler.completed(file), out) // draws
+    table = filler.model.table_
+    frames = (as_written(frame, table, out) for frame in filler.completed(file))
+    rows = write_chunks(frames, out) // draws
     note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {out}")
 
 
@@ -181,6 +196,21 @@ def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
     return filled.reset_index()
 
 
+def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:
+    """Whole numbers without a point in text files: gaps made floats of them when they were read."""
+    if file.suffix.lower() in PARQUET:
+        return frame
+    whole = [
+        column.name
+        for column in (*table.query, *table.context)
+        if isinstance(column, NumberColumn)
+        and column.is_whole
+        and column.name in frame.columns
+        and frame[column.name].dtype == np.float64
+    ]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
 def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed: int) -> None:
     """Draws rows; see `anyorder sample --help`."""
     check_count("n", n)
@@ -197,7 +227,8 @@ def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed
             yield frame
 
     if out is not None:
-        note(f"Drew {write_chunks(drawn(), out):,} rows: {out}")
+        frames_out = (as_written(frame, model.table_, out) for frame in drawn())
+        note(f"Drew {write_chunks(frames_out, out):,} rows: {out}")
     else:
         frames = pd.concat(drawn())
         rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))

@@ -106,8 +106,8 @@ def _float(value: Any, name: str, error: type[AnyOrderError]) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise error(
-            f'Column "{name}" must hold numbers; got {value!r}. If it stands for a gap, declare '
-            f"missing_values=[{value!r}]."
+            f'Column "{name}" must hold numbers; got {value!r}. If it stands for a gap, declare it '
+            "as one (missing_values)."
         ) from None
 
 

@@ -166,13 +166,18 @@ class NumberColumn(Column):
         repeats = [f"{count} repeated value{'s' if count > 1 else ''}"] if count else []
         return [*self._steps(), *repeats, *self._common_details()]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all values are whole numbers."""
+        return self.kind == "number" and self.resolution == 1
+
     def _steps(self) -> list[str]:
         step = self.resolution
         if step is None:
             return []
         if self.kind != "number":
             return [f"in {STEPS[int(step)]}"] if step >= 1 and self.kind != "date" else []
-        return ["whole"] if step == 1 else [f"in steps of {step:g}"]
+        return ["whole"] if self.is_whole else [f"in steps of {step:g}"]
 
     def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
         """The normal scores in float32, an atom's own code for an atom, 0.0 for a gap."""

@@ -113,8 +113,7 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
         odd = distinct[codes[place]]
         raise SchemaError(
             f'Column "{name}" looks like numbers but holds {odd!r} (row {series.index[place]}). '
-            f"Declare it as a gap with missing_values=[{odd!r}], or read the column as categories "
-            f'with types={{"{name}": "category"}}.'
+            f"Declare {odd!r} as a gap (missing_values), or the column as categories (types)."
         )
     return "category"
 

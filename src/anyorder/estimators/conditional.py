@@ -42,6 +42,16 @@ class Conditional:
     features: Tensor
     evidence: SoftEvidence
 
+    def __repr__(self) -> str:
+        name = self.column.name
+        if isinstance(self.column, CategoryColumn):
+            likely = self.probabilities().sort_values(ascending=False)[:3]
+            return (
+                f"Conditional({name}: " + ", ".join(f"{k} {v:.0%}" for k, v in likely.items()) + ")"
+            )
+        low, high = self.interval(0.9)
+        return f"Conditional({name}: median {self.median()}, 90% in {low} to {high})"
+
     @property
     def weights(self) -> Tensor:
         """Of the draws; they sum to one."""

@@ -31,6 +31,7 @@ from anyorder.estimators.table_fitting import (
     Shape,
     TableData,
     build,
+    single_columns,
     split,
     table_queries,
     train,
@@ -41,9 +42,6 @@ from anyorder.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.training.settings import TrainingSettings, default_device
 
 Question = tuple[Sequence[str], Sequence[str], float]
-
-SINGLE_COLUMNS = 0.5
-"""The share of steps under queries="any" that ask for single columns, given any others."""
 
 AVERAGE = 0.99
 """Decay of the average of weights that is kept: where few rows stop the training early, the weights
@@ -168,7 +166,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             settings=self._settings(len(kept), len(held_out)),
             held_out=data.at(held_out),
             missing=self.missing,
-            columns=SINGLE_COLUMNS if isinstance(self.queries, str) else 0.0,
+            columns=single_columns(len(kept)) if isinstance(self.queries, str) else 0.0,
             folder=None if folder is None else Path(folder),
             notes=self._notes(table, target),
             progress=self.progress,

@@ -184,6 +184,11 @@ class TableAnswers:
         """Fills gaps by their best guesses, for pipelines."""
         return self.impute(X, how="mean")
 
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The columns of `transform`, for pipelines."""
+        del input_features
+        return np.array(self._fitted().layout, dtype=object)
+
     def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
         """The mean of a number, or the most probable level, given all else that a row has."""
         name, x, known = self._without_target(X, target)

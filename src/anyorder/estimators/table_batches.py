@@ -16,6 +16,9 @@ from anyorder.queries import log_prob, sample
 CELLS_AT_ONCE = 262_144
 """Cells of a pass over a table."""
 
+MEAN_CELLS = 32
+"""Of a mean that fills a gap: of a log-normal column, off by 0.3% of its spread."""
+
 DRAWS_AT_ONCE = 4096
 """Rows that are drawn together."""
 
@@ -129,7 +132,7 @@ def best_guess(
             found.append(conditional.mode()[:, 0].double().cpu().numpy())
             continue
         total = np.zeros(len(targets))
-        for share, weight in zip(*(part.tolist() for part in mean_rule()), strict=True):
+        for share, weight in zip(*(part.tolist() for part in mean_rule(MEAN_CELLS)), strict=True):
             wanted = torch.full(targets.shape, share, dtype=torch.float64, device=x.device)
             codes = conditional.icdf(wanted)[:, 0]
             total += weight * number.numbers(codes.double().cpu().numpy())
