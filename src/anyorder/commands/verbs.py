@@ -45,9 +45,10 @@ def fit(
     out
         The folder of the model.
     domain
-        What the file is, if its ending does not say it.
+        What the file is taken for, whatever its ending: a .csv can be read as text. A table has to
+        end in .csv, .tsv or .parquet.
     minutes
-        The longest that training may take; if no steps are given, 6 for a table and 10 for a text.
+        The longest that training may take; if no steps are given, 7 for a table and 10 for a text.
     steps
         Of training.
     layers
