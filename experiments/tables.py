@@ -16,6 +16,7 @@ from cyclopts import App, Parameter
 
 from anyorder.cli import run
 from anyorder.errors import ConfigError
+from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.text_catalogue import TABLE1
 from anyorder.reproduce.uci_experiment import MILLISECONDS
@@ -80,22 +81,27 @@ def table1() -> str:
     record = _record("table1.small")
     found = {(row["model"], row["metric"]): row for row in record["rows"]}
     settings = record["settings"]
-    lines = ["| model | joint | marginal | conditional |", "|---|---|---|---|"]
-    for name, entry in TABLE1.items():
-        cells = [found[name, f"{metric}_bits"] for metric in ("joint", "marginal", "conditional")]
-        values = " | ".join(_with_error(cell) for cell in cells)
-        lines.append(f"| `{name}`: {entry.meaning} | {values} |")
+    lines = ["| model | steps | joint | marginal | conditional |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["model"] for row in record["rows"]):
+        values = [_with_error(found[name, f"{metric}_bits"]) for metric in METRICS]
+        if name in ASKS_NO_CONDITIONALS:
+            values[-1] = "not trained"
+        steps, meaning = settings["steps"][name], TABLE1[name].meaning
+        lines.append(f"| `{name}`: {meaning} | {steps:,} | {' | '.join(values)} |")
     lines += ["", "| paired difference | joint | marginal | conditional |", "|---|---|---|---|"]
     pairs = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
     for a, b in dict.fromkeys((p["a"], p["b"]) for p in record["paired"]):
-        cells = [pairs[a, b, f"{m}_bits"] for m in ("joint", "marginal", "conditional")]
-        values = " | ".join(f"{c['difference']:+.3f} ± {c['se']:.3f}" for c in cells)
-        lines.append(f"| `{a}` - `{b}` | {values} |")
+        cells = [pairs[a, b, f"{metric}_bits"] for metric in METRICS]
+        values = [f"{c['difference']:+.3f} ± {c['se']:.3f}" for c in cells]
+        if {a, b} & set(ASKS_NO_CONDITIONALS):
+            values[-1] = ""
+        lines.append(f"| `{a}` - `{b}` | {' | '.join(values)} |")
     words = (
         f"Bits: joint and marginal for each of {settings['length']} characters, conditional for "
         f"each character asked with a random half given; {settings['rows']} test chunks of "
         f"{settings['data']['name']}; {settings['layers']} layers of width {settings['width']}, "
-        f"{settings['settings']['minutes']:g} minutes of one core each. {_source(record)}"
+        f"as many steps as each makes in {settings['settings']['minutes']:g} minutes of a busy core. "
+        f"{_source(record)}"
     )
     return "\n".join([*lines, "", words])
 
