@@ -100,8 +100,8 @@ def table1() -> str:
         f"Bits: joint and marginal for each of {settings['length']} characters, conditional for "
         f"each character asked with a random half given; {settings['rows']} test chunks of "
         f"{settings['data']['name']}; {settings['layers']} layers of width {settings['width']}, "
-        f"as many steps as each makes in {settings['settings']['minutes']:g} minutes of a busy core. "
-        f"{_source(record)}"
+        f"as many steps as each makes in {settings['settings']['minutes']:g} minutes of a busy "
+        f"core. {_source(record)}"
     )
     return "\n".join([*lines, "", words])
 
