@@ -62,7 +62,7 @@ LAYERS = [
     ["data.frames", "data.table"],
     ["estimators.text_answers", "estimators.table_batches"],
     ["estimators.text", "estimators.conditional", "estimators.table_fitting", "estimators.privacy"],
-    ["estimators.table_questions"],
+    ["estimators.table_questions", "estimators.table_orders"],
     ["estimators.table_answers"],
     ["estimators.table"],
     ["estimators.loading"],

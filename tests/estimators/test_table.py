@@ -1,5 +1,6 @@
 """TableModel: likelihoods in the units of the columns, draws, gaps, frames as people have them."""
 
+import json
 import math
 import re
 import subprocess
@@ -397,6 +398,25 @@ def test_the_training_stops_by_the_questions_that_are_asked():
     assert (given.sum(dim=0)[[1, 2]] == 0).all()
     assert given[:, 0].any()
     assert len(query) >= VALID_ROWS / 2
+
+
+@pytest.mark.parametrize("order", ["complete", "dependence", "learned"])
+def test_orders_are_chosen_from_the_rows(order, frame, tmp_path):
+    model = clone(QUICK).set_params(order=order).fit(frame, folder=tmp_path)
+    assert sorted(model.table_.names) == sorted(frame.columns)
+    assert list(model.table_.decode(model.table_.encode(frame)[0]).columns) == list(frame.columns)
+    assert np.isfinite(model.log_prob(frame)).all()
+    if order == "complete":  # what has gaps comes last
+        assert model.table_.names[-2:] == ("job", "hours")
+    names = json.loads((tmp_path / "order.json").read_text())
+    assert names == list(model.table_.names)
+    # The same call goes on with the order that was found.
+    again = clone(QUICK).set_params(order=order).fit(frame, folder=tmp_path)
+    assert again.table_.names == model.table_.names
+
+
+def test_a_column_may_be_named_alone_to_come_first(frame):
+    assert clone(QUICK).set_params(order="job").fit(frame).table_.names[0] == "job"
 
 
 ODD_OPTIONS = {

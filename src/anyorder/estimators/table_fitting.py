@@ -20,7 +20,7 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
-from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.queries import log_prob
 from anyorder.query_laws import ConditionalQueries, QueryLaw
 from anyorder.query_mixtures import MixtureQueries, any_queries
@@ -76,8 +76,10 @@ class Shape:
     dropout: float
 
 
-def build(schema: Schema, shape: Shape, seed: int) -> AnyOrderModel:
-    """The untrained model of a table: the canonical order is that of its columns."""
+def build(
+    schema: Schema, shape: Shape, seed: int, protocol: DecompositionProtocol | None = None
+) -> AnyOrderModel:
+    """The untrained model of a table: by default the canonical order is that of its columns."""
     network: MaskedNetwork | PathNetwork[Any]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -100,8 +102,8 @@ def build(schema: Schema, shape: Shape, seed: int) -> AnyOrderModel:
                 dropout=shape.dropout,
             )
         conditionals = MixedConditionals(schema, width=shape.width, head=shape.head)
-    protocol = RemoveGreatest(lexicographic(schema.num_variables))
-    return AnyOrderModel(schema, network, conditionals, protocol)
+    natural = RemoveGreatest(lexicographic(schema.num_variables))
+    return AnyOrderModel(schema, network, conditionals, protocol or natural)
 
 
 def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
