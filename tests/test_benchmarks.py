@@ -10,8 +10,10 @@ import torch
 from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
-from benchmarks import queries, table_networks, tables_default, tables_speed
+from benchmarks import queries, table_networks, table_variants, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
+from benchmarks.table_sets import load_set
+from experiments import query_law_matrix, table_orders
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -87,16 +89,44 @@ def test_default_tables_are_scored_beside_others(data, monkeypatch, capsys):
         tables_default.measure(data=data, sets=["iris"])
 
 
-def test_networks_are_compared_row_by_row(data, monkeypatch, capsys):
-    monkeypatch.setattr(table_networks, "TableModel", QUICK)
-    table_networks.measure(data=data, sets=["adult"], rows=20)
-    assert "minus path" in capsys.readouterr().out
-    table_networks.measure(data=data, sets=["adult"], rows=20, json=True)
+VARIANTS = {
+    "networks": (table_networks, ("path", "path_one_stream", "mlp")),
+    "orders": (table_orders, ("natural", "complete", "dependence", "learned", "random_0")),
+    "laws": (query_law_matrix, ("any", "joint", "marginal", "conditional", "partial", "last")),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_are_compared_row_by_row(name, data, monkeypatch, capsys):
+    module, variants = VARIANTS[name]
+    monkeypatch.setattr(table_variants, "TableModel", QUICK)
+    module.measure(data=data, sets=["adult"], rows=20)
+    assert "minus the first" in capsys.readouterr().out
+    module.measure(data=data, sets=["adult"], rows=20, json=True)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {row["model"] for row in found["rows"]} == set(table_networks.NETWORKS)
+    assert set(variants) <= {row["model"] for row in found["rows"]}
     assert all(row["n"] == 20 for row in found["rows"])
     pairs = {(pair["a"], pair["b"], pair["metric"]) for pair in found["paired"]}
-    assert ("mlp", "path", "conditional_nats") in pairs
+    assert (variants[-1], variants[0], "conditional_nats") in pairs
+
+
+def test_questions_do_not_depend_on_the_order_of_the_model(data, monkeypatch):
+    monkeypatch.setattr(table_variants, "TableModel", QUICK)
+    asked = []
+    monkeypatch.setattr(
+        table_variants,
+        "_answers",
+        lambda model, x, query, given: (
+            asked.append((model.table_.names, query, given)) or torch.zeros(len(x))
+        ),
+    )
+    table = load_set(data, "adult")
+    for order in (None, list(table.train.columns)[::-1]):
+        table_variants.scores(table, {"order": order}, table_networks.questions, 1, 20)
+    for (names, query, given), (other, query_, given_) in zip(asked[:2], asked[2:], strict=True):
+        place = torch.tensor([other.index(name) for name in names])
+        assert torch.equal(query, query_[:, place])
+        assert torch.equal(given, given_[:, place])
 
 
 def test_table_speeds_are_measured(monkeypatch, capsys):

@@ -37,7 +37,7 @@ from anyorder.estimators.table_fitting import (
     table_queries,
     train,
 )
-from anyorder.estimators.table_orders import Order, chosen_order
+from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
 from anyorder.estimators.table_questions import column_set
 from anyorder.masks import MaskDistribution
 from anyorder.model import AnyOrderModel
@@ -158,11 +158,14 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             law = self._query_law(table)
             model = build(table.schema, self._shape(), seed).to(default_device())
         rows, held_out = self._split(table, frame, weights)
+        settings = self._settings(len(rows.x), len(held_out.x))
+        if self.order == "learned":
+            settings = share_of(settings, 1 - EXPLORED)
         done = train(
             model,
             rows,
             law,
-            settings=self._settings(len(rows.x), len(held_out.x)),
+            settings=settings,
             held_out=held_out,
             missing=self.missing,
             columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,

@@ -49,18 +49,24 @@ def chosen_order(
     if kind == "dependence":
         some = torch.randperm(len(data.x), generator=_source(settings))[:COMPARED]
         return by_dependence(data.x[some, :asked], ~data.missing[some])
-    model, budget = explorer(), settings
-    if budget.minutes is not None:
-        budget = replace(budget, minutes=EXPLORED * budget.minutes)
-    if budget.steps is not None:
-        budget = replace(budget, steps=max(1, int(EXPLORED * budget.steps)))
-    train(model, data, law, settings=budget, held_out=held_out)
+    model = explorer()
+    train(model, data, law, settings=share_of(settings, EXPLORED), held_out=held_out)
     judged = held_out if len(held_out.x) else data
     judged = judged.at(judged.asking(law)[:JUDGED])
     available = ~judged.missing if judged.missing.any() else None
     return learned_order(
         model, judged.x, law, available=available, generator=_source(settings)
     ).order
+
+
+def share_of(settings: TrainingSettings, share: float) -> TrainingSettings:
+    """The same training with a part of its budget."""
+    minutes, steps = settings.minutes, settings.steps
+    return replace(
+        settings,
+        minutes=None if minutes is None else share * minutes,
+        steps=None if steps is None else max(1, int(share * steps)),
+    )
 
 
 def _source(settings: TrainingSettings) -> torch.Generator:

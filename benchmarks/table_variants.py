@@ -1,0 +1,124 @@
+"""Variants of `TableModel`, fitted for the same time and asked the same questions of test rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from anyorder.errors import check_count
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_batches import row_log_prob
+from anyorder.evaluation import Estimate
+from anyorder.query_laws import QueryLaw
+from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
+from benchmarks.table_sets import TableSet, load_set
+
+Variants = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
+"""From the columns of a table to options of `TableModel`, by name; the first is compared with."""
+
+Laws = Callable[[int], Mapping[str, QueryLaw]]
+"""From a number of columns to the laws of test questions, by name."""
+
+
+def compare(
+    command: str,
+    variants: Variants,
+    laws: Laws,
+    *,
+    data: Path,
+    sets: Sequence[str],
+    minutes: float,
+    rows: int,
+    json: bool,
+    record: Path | None,
+) -> None:
+    """Fits every variant on every set, prints nats a row, and keeps a record.
+
+    Args:
+        command: The module that is run, for the record.
+        variants: What is compared.
+        laws: What is asked.
+        data: The folder of the data.
+        sets: Which sets.
+        minutes: Of training, for each variant on each set.
+        rows: Test rows.
+        json: Print one JSON object, the last line of the output.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_count("rows", rows)
+    check_record(record)
+    kept: list[Row] = []
+    paired: list[Paired] = []
+    for name in sets:
+        table = load_set(data, name)
+        chosen = variants(list(table.train.columns))
+        found = {variant: scores(table, o, laws, minutes, rows) for variant, o in chosen.items()}
+        kept += [
+            Row(name, variant, f"{law}_nats", value.value, value.se, len(value.rows))
+            for variant, values in found.items()
+            for law, value in values.items()
+        ]
+        paired += _differences(name, found)
+        told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
+        Console(stderr=True).print(f"{name}: {told}")
+    settings = {"minutes": minutes, "rows": rows, "threads": torch.get_num_threads()}
+    words = f"python -m {command} --data DIR --sets {' '.join(sets)} --minutes {minutes:g}"
+    written = Record(words, settings, kept, paired)
+    if record is not None:
+        written.save(record)
+    if json:
+        print_json(written.to_json())
+    else:
+        _show(kept, paired)
+
+
+def scores(
+    table: TableSet, options: Mapping[str, Any], laws: Laws, minutes: float, rows: int
+) -> dict[str, Estimate]:
+    """The log-likelihoods of test questions, one a row and law, the same for every variant."""
+    model = TableModel(**{"minutes": minutes, **options}).fit(table.train)
+    test = table.test.iloc[:rows]
+    x, missing = model.table_.encode(test)
+    # Questions are drawn in the order of the frame, whatever the model's canonical order is.
+    names = [name for name in test.columns if name in model.table_.names]
+    place = torch.tensor([names.index(name) for name in model.table_.names])
+    have = ~missing[:, place.argsort()]
+    some = have.any(dim=1)
+    found = {}
+    for law, drawn in laws(len(names)).items():
+        source = torch.Generator().manual_seed(0)
+        given, query = drawn.sample(int(some.sum()), available=have[some], generator=source)
+        found[law] = Estimate(_answers(model, x[some], query[:, place], given[:, place]))
+    return found
+
+
+def _answers(model: TableModel, x: Tensor, query: Tensor, given: Tensor) -> Tensor:
+    return row_log_prob(model.model_, x, query=query, given=given)
+
+
+def _differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Paired]:
+    baseline, *others = found
+    pairs = [(variant, law) for variant in others for law in found[variant]]
+    differences = {(v, law): found[v][law].minus(found[baseline][law]) for v, law in pairs}
+    return [
+        Paired(name, variant, baseline, f"{law}_nats", difference.value, difference.se)
+        for (variant, law), difference in differences.items()
+    ]
+
+
+def _show(rows: list[Row], paired: list[Paired]) -> None:
+    differences = {(pair.dataset, pair.a, pair.metric): pair for pair in paired}
+    table = Table(title="Nats a row: more is better")
+    for title in ("set", "variant", "questions", "value", "minus the first"):
+        words = title in ("set", "variant", "questions")
+        table.add_column(title, justify="left" if words else "right")
+    for row in rows:
+        pair = differences.get((row.dataset, row.model, row.metric))
+        difference = "" if pair is None else f"{pair.difference:+.3f} ± {pair.se:.3f}"
+        value = f"{row.value:.3f} ± {row.se:.3f}"
+        table.add_row(row.dataset, row.model, row.metric, value, difference)
+    Console().print(table)

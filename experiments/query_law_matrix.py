@@ -1,0 +1,89 @@
+"""What telling a model what it will be asked is worth: training laws against test laws.
+
+    python -m experiments.query_law_matrix --data DIR --minutes 2
+
+Every model is `TableModel()` but for `queries=` and its time, and is asked every kind of question;
+the figures are nats a row, the differences from the model that was trained on any. DIR is laid out
+as `benchmarks.table_sets` says.
+
+    joint         p(all columns)
+    marginal      p(some columns), of every number of them
+    conditional   p(the rest | a random part)
+    partial       p(some columns | some others), the rest unknown
+    last          p(the last column | all others)
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from anyorder.cli import run
+from anyorder.masks import FixedCardinality, UniformCardinality
+from anyorder.query_laws import (
+    ConditionalQueries,
+    PartialQueries,
+    QueryLaw,
+    QueryList,
+    as_query_law,
+)
+from benchmarks.table_variants import compare
+
+SETS = ("adult", "diamonds", "nltcs")
+
+app = App(name="query_law_matrix", help=__doc__)
+
+
+@app.default
+def measure(
+    *,
+    data: Path,
+    sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    minutes: float = 2.0,
+    rows: int = 2000,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Fits a model for every law on every set, and asks it all of them.
+
+    Args:
+        data: The folder of the data.
+        sets: Which sets; adult, diamonds and nltcs by default.
+        minutes: Of training, for each law on each set.
+        rows: Test rows.
+        json: Print one JSON object, the last line of the output.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    compare(
+        "experiments.query_law_matrix",
+        training,
+        questions,
+        data=data,
+        sets=sets or SETS,
+        minutes=minutes,
+        rows=rows,
+        json=json,
+        record=record,
+    )
+
+
+def training(columns: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """What each model is trained for: any, and each kind of question alone."""
+    laws = questions(len(columns))
+    return {"any": {}} | {name: {"queries": law} for name, law in laws.items()}
+
+
+def questions(columns: int) -> Mapping[str, QueryLaw]:
+    """The kinds of questions."""
+    return {
+        "joint": as_query_law(FixedCardinality(columns, columns)),
+        "marginal": as_query_law(UniformCardinality(columns)),
+        "conditional": ConditionalQueries(columns),
+        "partial": PartialQueries(columns),
+        "last": QueryList(columns, [(range(columns - 1), [columns - 1], 1.0)]),
+    }
+
+
+if __name__ == "__main__":
+    run(app)
