@@ -31,6 +31,11 @@ class Factors(NamedTuple):
     step: Tensor  # (edges,) how many query variables are known before
     target: Tensor  # (edges,) the variable that is predicted
 
+    def totals(self, rows: int) -> Tensor:
+        """The log-likelihood of each row, in doubles because thousands of terms are added."""
+        total = torch.zeros(rows, dtype=torch.float64, device=self.log_prob.device)
+        return total.index_add_(0, self.row, self.log_prob.double())
+
 
 class AnyOrderModel(nn.Module):
     """A model that answers p(x_query | x_given) for any two sets of its variables.

@@ -115,26 +115,13 @@ def log_prob(
         return both - log_prob(model, x, query=given, **options)
     if orders > 1 and not isinstance(protocol, RemoveRandom):
         raise QueryError("`orders` is for models with random orders; this one has a single path.")
-    paths = orders
-    ranks = (protocol.rank(query, generator=generator) for _ in range(paths))
-    walks = torch.stack([_walk(model, x, query, given, rank, max_batch) for rank in ranks])
-    if combine == "elbo":
-        return walks.mean(dim=0)
-    return walks.logsumexp(dim=0) - math.log(paths)
-
-
-def _walk(
-    model: AnyOrderModel,
-    x: Tensor,
-    query: Tensor,
-    given: Tensor,
-    rank: Tensor,
-    max_batch: int | None,
-) -> Tensor:
-    factors = model.factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
-    # Doubles, because thousands of terms are added.
-    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    return total.index_add_(0, factors.row, factors.log_prob.double())
+    walks = []
+    for _ in range(orders):
+        rank = protocol.rank(query, generator=generator)
+        factors = model.factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
+        walks.append(factors.totals(len(x)))
+    paths = torch.stack(walks)
+    return paths.mean(dim=0) if combine == "elbo" else paths.logsumexp(dim=0) - math.log(orders)
 
 
 @answering

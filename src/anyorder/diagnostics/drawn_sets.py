@@ -39,18 +39,12 @@ def without(members: Tensor, variables: Tensor) -> Tensor:
 
 def log_prob_along(model: AnyOrderModel, x: Tensor, *, query: Tensor, rank: Tensor) -> Tensor:
     """The log of p(x_query) along the paths that `rank` tells. Shape ``(rows,)``, float64."""
-    return summed(factors_along(model, x, query=query, rank=rank), len(x))
+    return factors_along(model, x, query=query, rank=rank).totals(len(x))
 
 
 def factors_along(model: AnyOrderModel, x: Tensor, *, query: Tensor, rank: Tensor) -> Factors:
     """The factors of p(x_query), nothing given, along the paths that `rank` tells."""
     return model.factors(x, query=query, given=torch.zeros_like(query), rank=rank)
-
-
-def summed(factors: Factors, rows: int) -> Tensor:
-    """The log-likelihood of each row, in doubles because many terms are added."""
-    total = torch.zeros(rows, dtype=torch.float64, device=factors.log_prob.device)
-    return total.index_add_(0, factors.row, factors.log_prob.double())
 
 
 def has_mass(model: AnyOrderModel, x: Tensor) -> Tensor:

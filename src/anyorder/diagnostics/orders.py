@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyorder.diagnostics.drawn_sets import log_prob_along, several
+from anyorder.diagnostics.drawn_sets import several
 from anyorder.diagnostics.gaps import Gap, estimate_json, nats, verdict
 from anyorder.evaluation import Estimate
 from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveRandom
-from anyorder.queries import answering
+from anyorder.queries import answering, log_prob
 
 
 @answering
@@ -56,8 +56,8 @@ def order_log_probs(
         Shape ``(1 + orders, rows)``.
     """
     protocols = [model.protocol] + [RemoveRandom()] * orders
-    ranks = (protocol.rank(query, generator=generator) for protocol in protocols)
-    return torch.stack([log_prob_along(model, x, query=query, rank=rank) for rank in ranks])
+    walks = [log_prob(model, x, query=query, protocol=p, generator=generator) for p in protocols]
+    return torch.stack(walks)
 
 
 @dataclass(frozen=True)
