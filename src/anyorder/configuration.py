@@ -38,7 +38,9 @@ def build(description: dict[str, Any], *kinds: type[Any], schema: Schema | None 
     try:
         name = description["type"]
         arguments = {
-            key: _unplain(value, kinds) for key, value in description.items() if key != "type"
+            key: _unplain(value, kinds, schema)
+            for key, value in description.items()
+            if key != "type"
         }
     except (TypeError, KeyError, AttributeError):
         raise CheckpointError(
@@ -67,11 +69,11 @@ def _plain(value: Any) -> Any:
     return describe(value)
 
 
-def _unplain(value: Any, kinds: tuple[type, ...]) -> Any:
+def _unplain(value: Any, kinds: tuple[type, ...], schema: Schema | None) -> Any:
     if isinstance(value, dict):
-        return build(value, *kinds)
+        return build(value, *kinds, schema=schema)
     if isinstance(value, list):
-        return [_unplain(item, kinds) for item in value]
+        return [_unplain(item, kinds, schema) for item in value]
     return value
 
 

@@ -1,5 +1,6 @@
 """TableModel: likelihoods in the units of the columns, draws, gaps, frames as people have them."""
 
+import copy
 import json
 import math
 import re
@@ -34,6 +35,7 @@ from anyorder.estimators.table_fitting import (
     single_columns,
     surprise_of,
 )
+from anyorder.estimators.table_members import members_of
 from anyorder.masks import UniformCardinality
 from anyorder.query_laws import QueryList
 
@@ -417,6 +419,42 @@ def test_orders_are_chosen_from_the_rows(order, frame, tmp_path):
 
 def test_a_column_may_be_named_alone_to_come_first(frame):
     assert clone(QUICK).set_params(order="job").fit(frame).table_.names[0] == "job"
+
+
+def test_members_are_averaged_at_every_edge(frame, tmp_path):
+    several = clone(QUICK).set_params(members=3).fit(frame, folder=tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").glob("member-*")) == [
+        "member-0",
+        "member-1",
+        "member-2",
+    ]
+    parts = [copy.copy(several) for _ in range(3)]
+    for part, member in zip(parts, members_of(several.model_), strict=True):
+        part.model_ = member.eval()
+    for name in ("age", "income", "hours", "job"):  # numbers with and without atoms, a category
+        rows = frame[frame[name].notna()].head(20)
+        each = [part.log_prob(rows, query=name, given=["member"]) for part in parts]
+        together = several.log_prob(rows, query=name, given=["member"])
+        np.testing.assert_allclose(together, np.log(np.mean(np.exp(each), axis=0)), rtol=1e-4)
+    given = {"member": True}
+    shares = [part.conditional("hours", given=given).cdf([20.0, 40.0]) for part in parts]
+    found = several.conditional("hours", given=given)
+    np.testing.assert_allclose(found.cdf([20.0, 40.0]), np.mean(shares, axis=0), rtol=1e-4)
+    assert found.cdf(found.median()) >= 0.5 - 1e-6
+    assert len(several.sample(5, random_state=0)) == 5
+    assert several.impute(frame, random_state=0).notna().all().all()
+    several.save(tmp_path / "saved")
+    back = TableModel.load(tmp_path / "saved")
+    np.testing.assert_array_equal(back.log_prob(frame), several.log_prob(frame))
+    again = several.set_params(warm_start=True).fit(frame)
+    assert len(members_of(again.model_)) == 3
+
+
+def test_what_has_no_average_is_refused(frame):
+    with pytest.raises(ConfigError, match='network="path"'):
+        clone(QUICK).set_params(members=2, network="mlp").fit(frame)
+    with pytest.raises(ConfigError, match='head="mixture"'):
+        clone(QUICK).set_params(members=2, head="spline").fit(frame)
 
 
 ODD_OPTIONS = {

@@ -7,7 +7,6 @@ from typing import Any, Self, get_args
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import TransformerTags
 from torch import Tensor
@@ -19,7 +18,6 @@ from anyorder.data.table import TableSchema
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
-    SchemaError,
     check_choice,
     check_count,
     check_fraction,
@@ -37,6 +35,8 @@ from anyorder.estimators.table_fitting import (
     table_queries,
     train,
 )
+from anyorder.estimators.table_inputs import row_weights, with_target
+from anyorder.estimators.table_members import joined, members_of, train_members
 from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
 from anyorder.estimators.table_questions import column_set
 from anyorder.masks import MaskDistribution
@@ -44,6 +44,7 @@ from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveRandom
 from anyorder.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.storage import make_folder, replace_text
+from anyorder.training.fit import Fit
 from anyorder.training.settings import TrainingSettings, default_device
 
 Question = tuple[Sequence[str], Sequence[str], float]
@@ -77,6 +78,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
+        members: Models that are trained apart, each for its share of the time, and averaged.
         minutes: The longest that training may take; None leaves it to the steps.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
         batch: Rows of a step.
@@ -110,6 +112,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
+        members: int = 1,
         minutes: float | None = 7.0,
         max_steps: int | None = None,
         batch: int = 64,
@@ -124,7 +127,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         self.types, self.missing_values, self.missing = types, missing_values, missing
         self.network, self.streams = network, streams
         self.layers, self.width, self.heads = layers, width, heads
-        self.head, self.dropout = head, dropout
+        self.head, self.dropout, self.members = head, dropout, members
         self.minutes, self.max_steps, self.batch = minutes, max_steps, batch
         self.learning_rate, self.validation_share = learning_rate, validation_share
         self.patience, self.warm_start, self.random_state = patience, warm_start, random_state
@@ -147,32 +150,39 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             folder: Where checkpoints go; the same call goes on from the last one.
         """
         features = as_frame(X)
-        frame, target = _with_target(features, y)
-        weights, seed = _weights(sample_weight, len(frame)), self._seed()
+        frame, target = with_target(features, y)
+        weights, seed = row_weights(sample_weight, len(frame)), self._seed()
         if self.warm_start and hasattr(self, "model_"):
-            table, law, model = self.table_, self.queries_, self.model_
+            table, law, members = self.table_, self.queries_, members_of(self.model_)
             if list(frame.columns) != list(table.layout):
                 raise ConfigError("A warm start needs the columns of before: fit a new model.")
         else:
             table = self._table(frame, weights, None if folder is None else Path(folder))
             law = self._query_law(table)
-            model = build(table.schema, self._shape(), seed).to(default_device())
+            count = check_count("members", self.members)
+            members = [build(table.schema, self._shape(), seed + i) for i in range(count)]
+            members = [member.to(default_device()) for member in members]
+        model = joined(members)
         rows, held_out = self._split(table, frame, weights)
         settings = self._settings(len(rows.x), len(held_out.x))
         if self.order == "learned":
             settings = share_of(settings, 1 - EXPLORED)
-        done = train(
-            model,
-            rows,
-            law,
-            settings=settings,
-            held_out=held_out,
-            missing=self.missing,
-            columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,
-            folder=None if folder is None else Path(folder),
-            notes=self._notes(table, target),
-            progress=self.progress,
-        )
+
+        def training(member: AnyOrderModel, own: TrainingSettings, place: Path | None) -> Fit:
+            return train(
+                member,
+                rows,
+                law,
+                settings=own,
+                held_out=held_out,
+                missing=self.missing,
+                columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,
+                folder=place,
+                notes=self._notes(table, target),
+                progress=self.progress,
+            )
+
+        done = train_members(members, training, settings, None if folder is None else Path(folder))
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
         self.target_, self.fit_ = target, done
@@ -347,20 +357,6 @@ def _questions(queries: Any) -> list[Question]:
         ) from None
 
 
-def _with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
-    """The frame with a target given apart as its last column, and its name."""
-    if y is None:
-        return frame, None
-    values = y if isinstance(y, pd.Series) else np.asarray(y)
-    if getattr(values, "ndim", 0) != 1 or len(values) != len(frame):
-        raise SchemaError(f"`y` must hold one value for each of {len(frame)} rows.")
-    name = "target" if getattr(y, "name", None) is None else str(y.name)
-    if name in frame.columns:
-        raise SchemaError(f'`y` is called "{name}", and so is a column of X: rename one of them.')
-    series = pd.Series(values).set_axis(frame.index)
-    return frame.assign(**{name: series}), name
-
-
 def _listed(names: Any) -> list[Any]:
     """One marker or name, or several, as a list."""
     if names is None:
@@ -375,18 +371,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         return value
     return [_plain(item) for item in value]
-
-
-def _weights(sample_weight: Any, rows: int) -> Tensor | None:
-    if sample_weight is None:
-        return None
-    try:
-        weights = torch.as_tensor(np.asarray(sample_weight, dtype=np.float64))
-    except (TypeError, ValueError):
-        weights = torch.zeros(0, dtype=torch.float64)
-    good = weights.shape == (rows,) and bool((weights >= 0).all()) and 0 < weights.sum() < np.inf
-    if not good:
-        raise ConfigError(
-            f"`sample_weight` must hold {rows} finite numbers, none negative and not all zero."
-        )
-    return weights

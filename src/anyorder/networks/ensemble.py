@@ -1,0 +1,65 @@
+"""Several path networks as one: their features side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.variables import Schema
+
+
+@dataclass
+class EnsembleState:
+    """What each member remembers."""
+
+    members: list[Any]
+
+    def expand(self, draws: int) -> "EnsembleState":
+        """See `State.expand`."""
+        return EnsembleState([member.expand(draws) for member in self.members])
+
+    def select(self, rows: Tensor) -> "EnsembleState":
+        """See `State.select`."""
+        return EnsembleState([member.select(rows) for member in self.members])
+
+
+class EnsembleNetwork(PathNetwork[EnsembleState]):
+    """Asks every member, and joins what they say; `AveragedConditionals` reads it.
+
+    Args:
+        schema: The variables.
+        members: Trained apart.
+    """
+
+    def __init__(self, schema: Schema, members: Sequence[PathNetwork[Any]]) -> None:
+        super().__init__()
+        self.schema = schema
+        self.parts = nn.ModuleList(members)
+        self.width = sum(member.width for member in members)
+
+    @property
+    def members(self) -> list[Any]:
+        """The members, in order."""
+        return list(self.parts)
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Features of every factor; see `PathNetwork.forward`."""
+        paths = [member(x, query, given, rank) for member in self.members]
+        return paths[0]._replace(features=torch.cat([path.features for path in paths], dim=-1))
+
+    def encode(self, x: Tensor, given: Tensor) -> EnsembleState:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        return EnsembleState([member.encode(x, given) for member in self.members])
+
+    def ask(self, state: EnsembleState, variables: Tensor) -> Tensor:
+        """Features of variables; see `PathNetwork.ask`."""
+        asked = zip(self.members, state.members, strict=True)
+        return torch.cat([member.ask(own, variables) for member, own in asked], dim=-1)
+
+    def tell(self, state: EnsembleState, variables: Tensor, values: Tensor) -> EnsembleState:
+        """Notes known values; see `PathNetwork.tell`."""
+        told = zip(self.members, state.members, strict=True)
+        return EnsembleState([member.tell(own, variables, values) for member, own in told])
