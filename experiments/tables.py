@@ -18,11 +18,11 @@ from anyorder.cli import run
 from anyorder.errors import ConfigError
 from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
 from anyorder.reproduce.table7 import PAPER_ENTROPY
-from anyorder.reproduce.text_catalogue import TABLE1
+from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
 from anyorder.reproduce.uci_experiment import MILLISECONDS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -184,7 +184,21 @@ def queries() -> str:
     return "\n".join([*lines, "", _source(record)])
 
 
+def figure3() -> str:
+    """Figure 3: marginal bits of each law."""
+    record = _record("figure3.small")
+    differences = {pair["a"]: pair for pair in record["paired"]}
+    lines = ["| law | marginal bits | minus `ardm` |", "|---|---|---|"]
+    for row in record["rows"]:
+        pair = differences.get(row["model"])
+        cell = "" if pair is None else f"{pair['difference']:+.4f} ± {pair['se']:.4f}"
+        name, meaning = row["model"], FIGURE3[row["model"]].meaning
+        lines.append(f"| `{name}`: {meaning} | {_with_error(row)} | {cell} |")
+    return "\n".join([*lines, "", _source(record)])
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "figure3": figure3,
     "mask_sampling": mask_sampling,
     "queries": queries,
     "table1": table1,
