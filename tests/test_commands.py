@@ -226,7 +226,7 @@ def test_the_papers_scale_has_its_parameters():
 
 
 def test_last_edges_are_the_ablation_of_insight_b(generator):
-    law, protocol = LastEdges(3), RemoveGreatest(lexicographic(3))
+    law, protocol = LastEdges(range(3)), RemoveGreatest(lexicographic(3))
     masks = node_law(edge_law(law, protocol))
     # S is uniform by size; without its greatest element it is {} (singletons), {0}, {1} or {0, 1}
     expected = torch.tensor([3, 2, 1, 3, 0, 0, 0, 0]).double() / 9

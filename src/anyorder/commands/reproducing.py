@@ -43,7 +43,7 @@ def figure3(*, options: Experiment = TEXT) -> None:
 
     Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
 
-    Models: ardm, a_only, b_only, a_and_b, b_cr, mac, mac_exact, path.
+    Models: ardm, a_only, b_only, a_and_b, b_cr, mac_strided, mac, mac_exact, path.
     """
     from anyorder.reproduce.figure3 import figure3 as run
 
