@@ -244,7 +244,8 @@ def _with_error(row: dict[str, Any]) -> str:
 
 
 def _source(record: dict[str, Any]) -> str:
-    return f"From `{record['command']}` at commit `{record['commit'][:9]}`."
+    commits = " and ".join(f"`{one[:9]}`" for one in record.get("commits", [record["commit"]]))
+    return f"From `{record['command']}` at commit {commits}."
 
 
 if __name__ == "__main__":

@@ -104,10 +104,10 @@ def _check_same(path: Path, identity: dict[str, Any]) -> None:
 
 
 def joint_source(sources: list[dict[str, Any]]) -> dict[str, Any]:
-    """The code that several results came from: altered, if it was not the same for all."""
-    commits = {one["commit"] for one in sources}
-    dirty = any(one["dirty"] for one in sources) or len(commits) > 1
-    return {"commit": sources[-1]["commit"], "dirty": dirty}
+    """The code that several results came from: its commits, the last one first."""
+    commits = list(dict.fromkeys(one["commit"] for one in reversed(sources)))
+    found = {"commit": commits[0], "dirty": any(one["dirty"] for one in sources)}
+    return found if len(commits) == 1 else {**found, "commits": commits}
 
 
 def write_estimates(
