@@ -65,7 +65,7 @@ def environment(rival: Rival, folder: Path) -> Path:
     """The Python of a rival's environment below a folder, which is made if it is not there."""
     if rival.requirements is None:
         return Path(sys.executable)
-    place = folder / rival.requirements[0]
+    place = folder / rival.requirements[0].replace("==", "-")  # shells read "=" as assignments
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     wanted = json.dumps([rival.requirements, rival.constraints, rival.unwanted])
     ready = place / "ready.json"  # written last: what was left half-way is made again

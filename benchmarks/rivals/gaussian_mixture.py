@@ -7,6 +7,7 @@ probability.
 import warnings
 
 import numpy as np
+from scipy.special import ndtr
 from sklearn.mixture import GaussianMixture
 
 from benchmarks.rivals.cells import cell_log_prob, spread
@@ -28,7 +29,7 @@ def answer(task: Task, answers: Answers) -> None:
         "conditional",
         lambda: cell_log_prob(density, asked, steps, rng, exact=known) - density(known),
     )
-    answers.time("point", lambda: _values(task, mixture.mean(task.gaps)))
+    answers.time("point", lambda: mixture.best_guess(task))
     answers.time(
         "draws",
         lambda: np.stack([_values(task, mixture.draw(task.gaps, rng)) for _ in range(task.draws)]),
@@ -51,15 +52,22 @@ class Mixture:
         """Of what each row has, in the units of the columns."""
         return np.array([self._weights(row)[1] for row in self._standard(rows)])
 
-    def mean(self, rows: Array) -> Array:
-        """Rows with their gaps at their means."""
-        found = self._standard(rows)
-        for row in found:
-            logs = self._weights(row)[0]
-            weights = np.exp(logs - logs.max())
-            means = np.array([self._given(row, bell)[0] for bell in range(len(logs))])
-            row[np.isnan(row)] = weights @ means / weights.sum()
-        return found * self.scale + self.center
+    def best_guess(self, task: Task) -> Array:
+        """Rows with their gaps at their means; of categories, at the level with the most mass."""
+        found = task.gaps.copy()
+        for row, standard in zip(found, self._standard(task.gaps), strict=True):
+            logs = self._weights(standard)[0]
+            weights = np.exp(logs - np.logaddexp.reduce(logs))
+            bells = [self._given(standard, bell) for bell in range(len(logs))]
+            for i, place in enumerate(np.flatnonzero(np.isnan(row))):
+                center, scale = self.center[place], self.scale[place]
+                means = np.array([mean[i] for mean, _ in bells]) * scale + center
+                widths = np.array([covariance[i, i] for _, covariance in bells]) ** 0.5 * scale
+                column = task.columns[place]
+                row[place] = weights @ means
+                if column.is_category:
+                    row[place] = _likeliest(column.levels, weights, means, widths)
+        return found
 
     def draw(self, rows: Array, rng: np.random.Generator) -> Array:
         """Rows with their gaps drawn together."""
@@ -96,6 +104,13 @@ class Mixture:
         center = mean[gaps] + gain @ (row[~gaps] - mean[~gaps])
         spread_ = covariance[np.ix_(gaps, gaps)] - gain @ cross.T
         return center, (spread_ + spread_.T) / 2 + 1e-9 * np.eye(int(gaps.sum()))
+
+
+def _likeliest(levels: int, weights: Array, means: Array, widths: Array) -> int:
+    """The level whose cell has most mass; the outer cells go on for ever, as draws are clipped."""
+    edges = np.concatenate([[-np.inf], np.arange(levels - 1) + 0.5, [np.inf]])
+    below = ndtr((edges[:, None] - means) / widths) @ weights
+    return int(np.diff(below).argmax())
 
 
 def _values(task: Task, rows: Array) -> Array:

@@ -1,7 +1,9 @@
 """scikit-learn's IterativeImputer as it comes: Bayesian ridge regressions, round and round.
 
-It knows numbers only: a category is a column for each of its levels, and the greatest wins. It is
-fitted to the rows with holes too, because on rows without holes it stops after one round.
+It knows numbers only: a category is a column for each of its levels but the first, whose share is
+what the others leave, and the greatest wins. With a column for every level each would follow from
+the others, and a hole would keep what it was first filled with. The imputer is fitted to the rows
+with holes too, because on rows without holes it stops after one round.
 """
 
 import warnings
@@ -23,18 +25,18 @@ def answer(task: Task, answers: Answers) -> None:
     answers.time("fit", lambda: imputer.fit(both))
     answers.time("point", lambda: _narrow(task, imputer.transform(gaps)))
     sampler = IterativeImputer(random_state=task.seed, sample_posterior=True)
-    answers.time("fit for draws", lambda: sampler.fit(both))
+    answers.time("draws_fit", lambda: sampler.fit(both))
     draws = range(task.draws)  # each transform draws anew
     answers.time("draws", lambda: np.stack([_narrow(task, sampler.transform(gaps)) for _ in draws]))
 
 
 def _wide(task: Task, rows: Array) -> Array:
-    """A column for each level of a category, all NaN in a gap."""
+    """A column for each level of a category but the first, all NaN in a gap."""
     parts = []
     for place, column in enumerate(task.columns):
         values = rows[:, [place]]
         if column.is_category:
-            hits = (values == np.arange(column.levels)).astype(np.float64)
+            hits = (values == np.arange(1, column.levels)).astype(np.float64)
             values = np.where(np.isnan(values), np.nan, hits)
         parts.append(values)
     return np.concatenate(parts, axis=1)
@@ -43,9 +45,13 @@ def _wide(task: Task, rows: Array) -> Array:
 def _narrow(task: Task, rows: Array) -> Array:
     parts, start = [], 0
     for column in task.columns:
-        width = column.levels if column.is_category else 1
+        width = column.levels - 1 if column.is_category else 1
         part = rows[:, start : start + width]
-        parts.append(part.argmax(axis=1) if column.is_category else part[:, 0])
+        if column.is_category:
+            shares = np.concatenate([1 - part.sum(axis=1, keepdims=True), part], axis=1)
+            parts.append(shares.argmax(axis=1))
+        else:
+            parts.append(part[:, 0])
         start += width
     return np.stack(parts, axis=1).astype(np.float64)
 
