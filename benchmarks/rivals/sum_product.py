@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from spflow.learn import learn_spn
+from spflow.learn.learn_spn import learn_spn, partition_by_rdc
 from spflow.meta import Scope
 from spflow.modules.leaves import Categorical, Normal
 
@@ -43,7 +43,8 @@ class Network:
         self.center = np.where(numbers, rows.mean(axis=0), 0.0)
         self.scale = np.where(numbers, np.maximum(rows.std(axis=0), 1e-9), 1.0)
         with contextlib.redirect_stdout(io.StringIO()):  # k-means reports every step
-            self.root = learn_spn(self._standard(rows), _leaves(task))
+            standard, leaves = self._standard(rows), _leaves(task)
+            self.root = learn_spn(standard, leaves, partitioning_method=_independent_parts)
 
     @torch.no_grad()
     def log_density(self, rows: Array) -> Array:
@@ -59,6 +60,18 @@ class Network:
 
     def _standard(self, rows: Array) -> torch.Tensor:
         return torch.from_numpy((rows - self.center) / self.scale).float()
+
+
+def _independent_parts(data: torch.Tensor) -> torch.Tensor:
+    """SPFlow's own test of dependence, which fails at columns that are constant in a cluster.
+
+    These depend on nothing, so that each is a part by itself.
+    """
+    varies = (data != data[0]).any(dim=0)
+    parts = -torch.arange(1, data.shape[1] + 1)
+    if varies.sum() > 1:
+        parts[varies] = partition_by_rdc(data[:, varies]).to(parts)
+    return parts
 
 
 def _leaves(task: Task) -> list[Any]:
