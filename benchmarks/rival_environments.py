@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,21 +95,36 @@ def _run(
     command: list[str], *, minutes: float | None = None, settings: Mapping[str, str] | None = None
 ) -> None:
     try:
-        subprocess.run(
+        # In a session of its own, so that the processes that it starts can be stopped with it.
+        started = subprocess.Popen(
             command,
-            check=True,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=None if minutes is None else minutes * 60,
             env=settings,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        raise RivalError(f"stopped after {minutes:g} minutes") from None
-    except subprocess.CalledProcessError as error:
-        raise RivalError(_last_line(error.stderr) or f"exit code {error.returncode}") from None
     except OSError as error:
         raise RivalError(str(error)) from None
+    try:
+        _, said = started.communicate(timeout=None if minutes is None else minutes * 60)
+    except BaseException as stopped:
+        _stop(started)
+        if isinstance(stopped, subprocess.TimeoutExpired):
+            raise RivalError(f"stopped after {minutes:g} minutes") from None
+        raise
+    if started.returncode:
+        raise RivalError(_last_line(said) or f"exit code {started.returncode}")
+
+
+def _stop(started: "subprocess.Popen[str]") -> None:
+    """Ends a command and all that it started."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    started.kill()
+    started.communicate()
 
 
 def _last_line(text: str) -> str:

@@ -84,6 +84,7 @@ def scored(task: TableTask, answers: Mapping[str, Array], seconds: Mapping[str, 
             result.counts[f"{name}_impossible_rows"] = lost
     fills = {name: answers[name] for name in FILLS if name in answers}
     for name, rows in fills.items():
+        result.counts[f"{name}_changed_cells"] = _changed(task, rows)
         fills[name], result.counts[f"{name}_empty_cells"] = _without_gaps(task, rows)
     result.scores |= imputation(task, fills)
     return result
@@ -94,3 +95,12 @@ def _without_gaps(task: TableTask, rows: Array) -> tuple[Array, int]:
     empty = np.isnan(rows) & task.holes
     means = np.where(task.task.categories, NO_LEVEL, np.nanmean(task.task.train, axis=0))
     return np.where(empty, means, rows), int(empty.sum())
+
+
+def _changed(task: TableTask, rows: Array) -> int:
+    """Known cells that came back as something else: rows in another order, or a worker's mistake.
+
+    The scores of such a model are not to be believed.
+    """
+    known = ~np.isnan(task.task.gaps)
+    return int((~np.isclose(rows, task.task.gaps, rtol=1e-5) & known).sum())  # some use float32

@@ -336,6 +336,9 @@ def test_models_are_compared_in_one_run(frame, monkeypatch, capsys, tmp_path):
     assert rows["fake", "joint_impossible_rows"]["value"] == 10
     assert rows["fake", "joint_nats"]["value"] == pytest.approx((IMPOSSIBLE - 3) / 2)
     assert rows["fake", "draws_empty_cells"]["value"] > 0
+    assert rows["fake", "draws_changed_cells"]["value"] > 0  # it moves known numbers too
+    assert rows["TableModel", "draws_changed_cells"]["value"] == 0
+    assert rows["TableModel", "point_changed_cells"]["value"] == 0
     assert ("fake", "conditional_nats") not in rows
     assert not any(model == "broken" for model, _ in rows)
     pairs = {(pair["a"], pair["b"], pair["metric"]) for pair in found["paired"]}
