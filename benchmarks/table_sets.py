@@ -1,8 +1,10 @@
 """The tables that table models are measured on, as training and test frames.
 
 A folder DIR holds them in the formats of the public archives: `debd/NAME/NAME.train.data` and so
-on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for gaps) and
-`tables/diamonds.csv`, of which a random tenth is the test.
+on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for gaps),
+`tables/diamonds.csv`, `tables/abalone.csv`, `tables/winequality-red.csv` and `-white.csv` (as the
+UCI archive has them, with or without a header), and what `anyorder.data.uci` reads. Of tables that
+come in one piece a random tenth is the test.
 """
 
 from pathlib import Path
@@ -12,12 +14,15 @@ import numpy as np
 import pandas as pd
 
 from anyorder.data.frames import read_table
+from anyorder.data.uci import load_uci
 from anyorder.errors import ConfigError, check_choice
 
 BINARY = ("nltcs", "plants", "jester")
-MORE_BINARY = ("baudio", "accidents", "dna")
+MORE_BINARY = ("baudio", "accidents", "dna", "bbc", "moviereview")
 MIXED = ("adult", "diamonds")
-SETS = (*BINARY, *MORE_BINARY, *MIXED)
+MORE_MIXED = ("abalone", "wine")
+NUMBERS = ("power", "miniboone", "bsds")
+SETS = (*BINARY, *MORE_BINARY, *MIXED, *MORE_MIXED, *NUMBERS)
 
 ADULT = [
     "age",
@@ -36,6 +41,31 @@ ADULT = [
     "native_country",
     "income",
 ]
+ABALONE = [
+    "sex",
+    "length",
+    "diameter",
+    "height",
+    "whole_weight",
+    "shucked_weight",
+    "viscera_weight",
+    "shell_weight",
+    "rings",
+]
+WINE = [
+    "fixed_acidity",
+    "volatile_acidity",
+    "citric_acid",
+    "residual_sugar",
+    "chlorides",
+    "free_sulfur_dioxide",
+    "total_sulfur_dioxide",
+    "density",
+    "ph",
+    "sulphates",
+    "alcohol",
+    "quality",
+]
 
 
 class TableSet(NamedTuple):
@@ -51,9 +81,13 @@ def load_set(data: Path, name: str) -> TableSet:
     if name == "adult":
         return TableSet(_adult(data, "train"), _adult(data, "test"))
     if name == "diamonds":
-        frame = read_table(_file(data / "tables" / "diamonds.csv"))
-        test = frame.sample(frac=0.1, random_state=0)
-        return TableSet(frame.drop(index=test.index), test)
+        return _tenth(read_table(_file(data / "tables" / "diamonds.csv")))
+    if name == "abalone":
+        return _tenth(_plain(data / "tables" / "abalone.csv", ABALONE))
+    if name == "wine":
+        return _tenth(_wine(data))
+    if name in NUMBERS:
+        return _numbers(data, name)
     return TableSet(_binary(data, name, "train"), _binary(data, name, "test"))
 
 
@@ -71,10 +105,50 @@ def _adult(data: Path, part: str) -> pd.DataFrame:
     return frame
 
 
+def _tenth(frame: pd.DataFrame) -> TableSet:
+    test = frame.sample(frac=0.1, random_state=0)
+    return TableSet(frame.drop(index=test.index), test)
+
+
+def _wine(data: Path) -> pd.DataFrame:
+    """Both kinds as one table with their colour."""
+    parts = []
+    for color in ("red", "white"):
+        part = _plain(data / "tables" / f"winequality-{color}.csv", WINE)
+        parts.append(part.assign(color=color))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _plain(path: Path, names: list[str]) -> pd.DataFrame:
+    """A file of values between commas or semicolons, with or without a line of names."""
+    with _file(path).open() as lines:
+        first = lines.readline()
+    separator = ";" if ";" in first else ","
+    has_names = not any(_is_number(cell) for cell in first.split(separator))
+    return pd.read_csv(path, sep=separator, names=names, skiprows=int(has_names))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(data: Path, name: str) -> TableSet:
+    """One of the density estimators' tables; its validation rows are rows to fit."""
+    found = load_uci(name, data)
+    names = [f"v{i}" for i in range(found.train.shape[1])]
+    train = np.concatenate([found.train.numpy(), found.valid.numpy()]).astype(np.float64)
+    test = found.test.numpy().astype(np.float64)
+    return TableSet(pd.DataFrame(train, columns=names), pd.DataFrame(test, columns=names))
+
+
 def _file(path: Path) -> Path:
     if not path.exists():
         raise ConfigError(
-            f'There is no "{path}". The binary sets are the public "debd" benchmarks, adult is in '
-            "the UCI archive, diamonds comes with ggplot2 and seaborn."
+            f'There is no "{path}". The binary sets are the public "debd" benchmarks, adult, '
+            "abalone and wine quality are in the UCI archive, diamonds comes with ggplot2."
         )
     return path

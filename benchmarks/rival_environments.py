@@ -1,0 +1,132 @@
+"""An environment for each rival, made once and kept: none is a dependency of the project."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another model of tables.
+
+    Args:
+        module: Its worker.
+        requirements: What its environment holds, pinned; the first names it. None if it runs in
+            ours.
+        constraints: Versions of what these bring along.
+        unwanted: What they bring along that breaks them, and is removed.
+    """
+
+    module: str
+    requirements: tuple[str, ...] | None
+    constraints: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
+
+
+SCIKIT_LEARN = ("scikit-learn==1.9.1", "numpy==2.4.6")
+RIVALS: Mapping[str, Rival] = {
+    "spflow": Rival(
+        "benchmarks.rivals.sum_product",
+        ("spflow==1.1.0", "networkx==3.6.1", "torch==2.13.0"),
+    ),
+    "gaussian_mixture": Rival("benchmarks.rivals.gaussian_mixture", SCIKIT_LEARN),
+    "iterative_imputer": Rival("benchmarks.rivals.iterative_imputer", SCIKIT_LEARN),
+    "miceforest": Rival(
+        "benchmarks.rivals.mice_forest", ("miceforest==6.0.5", "lightgbm==4.6.0", "pandas==2.3.3")
+    ),
+    "utrees": Rival("benchmarks.rivals.unmasking_trees", ("utrees==0.3.0", "scikit-learn==1.6.1")),
+    "tabular_argn": Rival(
+        "benchmarks.rivals.tabular_argn",
+        ("mostlyai-engine==2.7.3",),
+        constraints=("torch==2.13.0",),
+        # Built for another torch: importing transformers with them fails.
+        unwanted=("torchvision", "torchaudio"),
+    ),
+}
+
+
+class RivalError(Exception):
+    """A rival cannot be installed, or did not get to its end; says why."""
+
+
+def default_folder() -> Path:
+    """Under the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "anyorder" / "rivals"
+
+
+def environment(rival: Rival, folder: Path) -> Path:
+    """The Python of a rival's environment below a folder, which is made if it is not there."""
+    if rival.requirements is None:
+        return Path(sys.executable)
+    place = folder / rival.requirements[0].replace("==", "-")  # shells read "=" as assignments
+    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted = json.dumps([rival.requirements, rival.constraints, rival.unwanted])
+    ready = place / "ready.json"  # written last: what was left half-way is made again
+    if ready.exists() and ready.read_text() == wanted:
+        return python
+    _run([sys.executable, "-m", "venv", "--clear", str(place)])
+    constraints = place / "constraints.txt"
+    constraints.write_text("\n".join(rival.constraints) + "\n")
+    install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
+    _run([*install, *rival.requirements])
+    if rival.unwanted:
+        _run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", *rival.unwanted])
+    ready.write_text(wanted)
+    return python
+
+
+def run_worker(rival: Rival, python: Path, task: Path, *, minutes: float) -> None:
+    """Runs a rival's worker on a task folder."""
+    # As it runs outside, so here: nothing of ours is seen but the workers.
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    _run([str(python), "-m", rival.module, str(task)], minutes=minutes, settings=settings)
+
+
+def _run(
+    command: list[str], *, minutes: float | None = None, settings: Mapping[str, str] | None = None
+) -> None:
+    try:
+        # In a session of its own, so that the processes that it starts can be stopped with it.
+        started = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=settings,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RivalError(str(error)) from None
+    try:
+        _, said = started.communicate(timeout=None if minutes is None else minutes * 60)
+    except BaseException as stopped:
+        _stop(started)
+        if isinstance(stopped, subprocess.TimeoutExpired):
+            raise RivalError(f"stopped after {minutes:g} minutes") from None
+        raise
+    if started.returncode:
+        raise RivalError(_last_line(said) or f"exit code {started.returncode}")
+
+
+def _stop(started: "subprocess.Popen[str]") -> None:
+    """Ends a command and all that it started."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    started.kill()
+    started.communicate()
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

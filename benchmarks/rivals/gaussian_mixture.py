@@ -1,0 +1,123 @@
+"""scikit-learn's Gaussian mixture with full covariances; BIC chooses the number of bells.
+
+Categories are the numbers of their levels, spread like any other whole number: crude, but a
+probability.
+"""
+
+import warnings
+
+import numpy as np
+from scipy.special import ndtr
+from sklearn.mixture import GaussianMixture
+
+from benchmarks.rivals.cells import cell_log_prob, spread
+from benchmarks.rivals.task import Answers, Array, Task, work
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def answer(task: Task, answers: Answers) -> None:
+    """Fits, then answers everything: a Gaussian mixture knows all its conditionals."""
+    rng = np.random.default_rng(task.seed)
+    steps = [1.0 if column.is_category else column.step for column in task.columns]
+    mixture = answers.time("fit", lambda: Mixture(spread(task.whole_rows(), steps, rng), task.seed))
+    test, known = task.test, np.where(task.given, task.test, np.nan)
+    asked = np.where(task.given, np.nan, test)
+    density = mixture.log_density
+    answers.time("joint", lambda: cell_log_prob(density, test, steps, rng))
+    answers.time(
+        "conditional",
+        lambda: cell_log_prob(density, asked, steps, rng, exact=known) - density(known),
+    )
+    answers.time("point", lambda: mixture.best_guess(task))
+    answers.time(
+        "draws",
+        lambda: np.stack([_values(task, mixture.draw(task.gaps, rng)) for _ in range(task.draws)]),
+    )
+
+
+class Mixture:
+    """A fitted mixture, asked about rows of which any cells are NaN."""
+
+    def __init__(self, rows: Array, seed: int) -> None:
+        self.center, self.scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
+        standard = (rows - self.center) / self.scale
+        sizes = [size for size in SIZES if size * 5 <= len(rows)] or [1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one that has not converged loses by its BIC
+            fits = [GaussianMixture(size, random_state=seed).fit(standard) for size in sizes]
+        self.best = min(fits, key=lambda fit: fit.bic(standard))
+
+    def log_density(self, rows: Array) -> Array:
+        """Of what each row has, in the units of the columns."""
+        return np.array([self._weights(row)[1] for row in self._standard(rows)])
+
+    def best_guess(self, task: Task) -> Array:
+        """Rows with their gaps at their means; of categories, at the level with the most mass."""
+        found = task.gaps.copy()
+        for row, standard in zip(found, self._standard(task.gaps), strict=True):
+            logs = self._weights(standard)[0]
+            weights = np.exp(logs - np.logaddexp.reduce(logs))
+            bells = [self._given(standard, bell) for bell in range(len(logs))]
+            for i, place in enumerate(np.flatnonzero(np.isnan(row))):
+                center, scale = self.center[place], self.scale[place]
+                means = np.array([mean[i] for mean, _ in bells]) * scale + center
+                widths = np.array([covariance[i, i] for _, covariance in bells]) ** 0.5 * scale
+                column = task.columns[place]
+                row[place] = weights @ means
+                if column.is_category:
+                    row[place] = _likeliest(column.levels, weights, means, widths)
+        return found
+
+    def draw(self, rows: Array, rng: np.random.Generator) -> Array:
+        """Rows with their gaps drawn together."""
+        found = self._standard(rows)
+        for row in found:
+            gaps, logs = np.isnan(row), self._weights(row)[0]
+            if gaps.any():
+                weights = np.exp(logs - logs.max())
+                bell = rng.choice(len(logs), p=weights / weights.sum())
+                row[gaps] = rng.multivariate_normal(*self._given(row, bell), method="cholesky")
+        return found * self.scale + self.center
+
+    def _standard(self, rows: Array) -> Array:
+        return (rows - self.center) / self.scale
+
+    def _weights(self, row: Array) -> tuple[Array, float]:
+        """The log of each bell's weight times its density of what is there, and of their sum."""
+        there = ~np.isnan(row)
+        logs = np.log(self.best.weights_)
+        away = row[there] - self.best.means_[:, there]  # (bells, there)
+        covariances = self.best.covariances_[:, there][:, :, there]
+        solved = np.linalg.solve(covariances, away[..., None])[..., 0]
+        volumes = np.linalg.slogdet(covariances)[1]
+        logs = logs - 0.5 * (
+            (away * solved).sum(axis=1) + volumes + there.sum() * np.log(2 * np.pi)
+        )
+        return logs, float(np.logaddexp.reduce(logs) - np.log(self.scale[there]).sum())
+
+    def _given(self, row: Array, bell: int) -> tuple[Array, Array]:
+        """Mean and covariance of a bell's gaps given what is there."""
+        gaps, mean, covariance = np.isnan(row), self.best.means_[bell], self.best.covariances_[bell]
+        cross = covariance[np.ix_(gaps, ~gaps)]
+        gain = np.linalg.solve(covariance[np.ix_(~gaps, ~gaps)], cross.T).T
+        center = mean[gaps] + gain @ (row[~gaps] - mean[~gaps])
+        spread_ = covariance[np.ix_(gaps, gaps)] - gain @ cross.T
+        return center, (spread_ + spread_.T) / 2 + 1e-9 * np.eye(int(gaps.sum()))
+
+
+def _likeliest(levels: int, weights: Array, means: Array, widths: Array) -> int:
+    """The level whose cell has most mass; the outer cells go on for ever, as draws are clipped."""
+    edges = np.concatenate([[-np.inf], np.arange(levels - 1) + 0.5, [np.inf]])
+    below = ndtr((edges[:, None] - means) / widths) @ weights
+    return int(np.diff(below).argmax())
+
+
+def _values(task: Task, rows: Array) -> Array:
+    """Categories as the nearest of their levels."""
+    most = np.array([max(column.levels - 1, 0) for column in task.columns])
+    return np.where(task.categories, np.rint(rows).clip(0, most), rows)
+
+
+if __name__ == "__main__":
+    work(answer)

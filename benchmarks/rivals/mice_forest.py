@@ -1,0 +1,42 @@
+"""miceforest as it comes: chained LightGBM regressions with mean matching."""
+
+import warnings
+
+import miceforest
+import numpy as np
+import pandas as pd
+
+from benchmarks.rivals.task import Answers, Array, Task, work
+
+ROUNDS = 5
+"""The number that its documentation uses."""
+
+
+def answer(task: Task, answers: Answers) -> None:
+    """Fills holes by draws; there are no likelihoods."""
+    warnings.simplefilter("ignore")
+    frame = _frame(task, np.concatenate([task.train, task.gaps]))
+    kernel = miceforest.ImputationKernel(
+        frame, num_datasets=task.draws, random_state=task.seed, save_all_iterations_data=False
+    )
+    answers.time("fit", lambda: kernel.mice(ROUNDS))
+    answers.time("draws", lambda: np.stack([_drawn(task, kernel, i) for i in range(task.draws)]))
+
+
+def _frame(task: Task, rows: Array) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=[f"c{place}" for place in range(rows.shape[1])])
+    for place, column in enumerate(task.columns):
+        if column.is_category:
+            codes = pd.array(rows[:, place], dtype="Int64")
+            frame[f"c{place}"] = pd.Categorical(codes, categories=range(column.levels))
+            frame[f"c{place}"] = frame[f"c{place}"].cat.remove_unused_categories()
+    return frame
+
+
+def _drawn(task: Task, kernel: "miceforest.ImputationKernel", dataset: int) -> Array:
+    filled = kernel.complete_data(dataset=dataset).iloc[-len(task.gaps) :]
+    return np.stack([filled[name].to_numpy(dtype=np.float64) for name in filled], axis=1)
+
+
+if __name__ == "__main__":
+    work(answer)

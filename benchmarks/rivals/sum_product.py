@@ -1,0 +1,98 @@
+"""SPFlow's LearnSPN: sums by k-means, products by randomised dependence, leaves by likelihood.
+
+Numbers, standardised, have normal leaves; categories have categorical ones. All marginals are
+exact, so conditionals are ratios of them.
+"""
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from spflow.learn.learn_spn import learn_spn, partition_by_rdc
+from spflow.meta import Scope
+from spflow.modules.leaves import Categorical, Normal
+
+from benchmarks.rivals.cells import cell_log_prob, spread
+from benchmarks.rivals.task import Answers, Array, Task, work
+
+
+def answer(task: Task, answers: Answers) -> None:
+    """Fits, then answers everything."""
+    torch.manual_seed(task.seed)
+    rng = np.random.default_rng(task.seed)
+    steps = [column.step for column in task.columns]
+    network = answers.time("fit", lambda: Network(task, spread(task.whole_rows(), steps, rng)))
+    known = np.where(task.given, task.test, np.nan)
+    asked = np.where(task.given, np.nan, task.test)
+    density = network.log_density
+    answers.time("joint", lambda: cell_log_prob(density, task.test, steps, rng))
+    answers.time(
+        "conditional",
+        lambda: cell_log_prob(density, asked, steps, rng, exact=known) - density(known),
+    )
+    answers.time("draws", lambda: np.stack([network.draw(task.gaps) for _ in range(task.draws)]))
+
+
+class Network:
+    """A learned network, asked about rows of which any cells are NaN."""
+
+    def __init__(self, task: Task, rows: Array) -> None:
+        numbers = ~task.categories
+        self.center = np.where(numbers, rows.mean(axis=0), 0.0)
+        self.scale = np.where(numbers, np.maximum(rows.std(axis=0), 1e-9), 1.0)
+        with contextlib.redirect_stdout(io.StringIO()):  # k-means reports every step
+            standard, leaves = self._standard(rows), _leaves(task)
+            self.root = learn_spn(standard, leaves, partitioning_method=_independent_parts)
+
+    @torch.no_grad()
+    def log_density(self, rows: Array) -> Array:
+        """Of what each row has, in the units of the columns."""
+        logs = self.root.log_likelihood(self._standard(rows)).flatten().double().numpy()
+        return logs - (~np.isnan(rows) * np.log(self.scale)).sum(axis=1)
+
+    @torch.no_grad()
+    def draw(self, rows: Array) -> Array:
+        """Rows with their gaps drawn together."""
+        found = self.root.sample_with_evidence(self._standard(rows)).double().numpy()
+        return np.where(np.isnan(rows), found * self.scale + self.center, rows)
+
+    def _standard(self, rows: Array) -> torch.Tensor:
+        return torch.from_numpy((rows - self.center) / self.scale).float()
+
+
+def _independent_parts(data: torch.Tensor) -> torch.Tensor:
+    """SPFlow's own test of dependence, which fails at columns that are constant in a cluster.
+
+    These depend on nothing, so that each is a part by itself.
+    """
+    varies = (data != data[0]).any(dim=0)
+    parts = -torch.arange(1, data.shape[1] + 1)
+    if varies.sum() > 1:
+        parts[varies] = partition_by_rdc(data[:, varies]).to(parts)
+    return parts
+
+
+def _leaves(task: Task) -> list[Any]:
+    """A leaf for the numbers, and one for the categories of each number of levels."""
+    numbers = np.flatnonzero(~task.categories).tolist()
+    leaves = [Normal(scope=Scope(numbers), out_channels=1)] if numbers else []
+    for levels in sorted({column.levels for column in task.columns if column.is_category}):
+        members = [i for i, column in enumerate(task.columns) if column.levels == levels]
+        leaves.append(_categorical(levels)(Scope(members)))
+    return leaves
+
+
+def _categorical(levels: int) -> type[Any]:
+    """A class that knows its levels: the learner makes leaves by class and scope alone."""
+
+    class Levels(Categorical):  # type: ignore[misc]
+        def __init__(self, scope: Any, out_channels: int = 1) -> None:
+            super().__init__(scope=scope, out_channels=out_channels, K=levels)
+
+    return Levels
+
+
+if __name__ == "__main__":
+    work(answer)

@@ -1,0 +1,34 @@
+"""UnmaskingTrees as it comes: gradient-boosted trees that unmask columns in random orders.
+
+Its likelihoods are means over random orders, a lower bound. Its densities are trees of bins, with
+no bound at values that repeat, so tables with rounded numbers get none.
+"""
+
+import contextlib
+import io
+
+import numpy as np
+from utrees import UnmaskingTrees
+
+from benchmarks.rivals.task import Answers, Column, Task, work
+
+
+def answer(task: Task, answers: Answers) -> None:
+    """Fits, fills holes, and scores rows where it can."""
+    model = UnmaskingTrees(random_state=task.seed)
+    kinds = [_kind(column) for column in task.columns]
+    answers.time("fit", lambda: model.fit(task.train.copy(), quantize_cols=kinds))
+    with contextlib.redirect_stderr(io.StringIO()):  # a line for every draw
+        answers.time("draws", lambda: model.impute(n_impute=task.draws, X=task.gaps.copy()))
+    if all(column.step is None for column in task.columns):
+        answers.time("joint", lambda: np.asarray(model.score_samples(task.test.copy())))
+
+
+def _kind(column: Column) -> str:
+    if column.is_category:
+        return "categorical"
+    return "integer" if column.step == 1 else "continuous"
+
+
+if __name__ == "__main__":
+    work(answer)
