@@ -156,7 +156,7 @@ def test_figure3_at_its_smallest(tmp_path, capsys):
     main(["reproduce", "figure3", "--out", str(tmp_path)])
     assert "mac_exact" in capsys.readouterr().out
     curves = (tmp_path / "tiny" / "figure3.csv").read_text().splitlines()
-    assert curves[0] == "law,seconds,marginal_bits"
+    assert curves[0] == "law,step,marginal_bits"
     assert {line.split(",")[0] for line in curves[1:]} == set(FIGURE3)
     assert (tmp_path / "tiny" / "figure3.png").read_bytes().startswith(b"\x89PNG")
 

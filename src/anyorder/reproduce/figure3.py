@@ -70,7 +70,7 @@ def _show(scale: str, outcome: Outcome) -> None:
         console.print(f"\n{TOO_SHORT}")
 
 
-def draw_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> Path | None:
+def draw_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path | None:
     """Draws the curves, where matplotlib is installed (the extra `plot`)."""
     if find_spec("matplotlib") is None:
         return None
@@ -79,25 +79,26 @@ def draw_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> Pat
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for law, curve in curves.items():
-        minutes, bits = [seconds / 60 for seconds, _ in curve], [value for _, value in curve]
-        axes.plot(minutes, bits, label=law.replace("_", " "))
-    axes.set(xlabel="minutes of training", ylabel="marginal bits a character, held out")
+        last = curve[-1][0]
+        shares, bits = [100 * step / last for step, _ in curve], [value for _, value in curve]
+        axes.plot(shares, bits, label=law.replace("_", " "), marker="." if len(bits) < 9 else None)
+    axes.set(xlabel="% of the training, as long for all", ylabel="marginal bits, held out")
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=160)
     return path
 
 
-def read_curve(folder: Path) -> list[tuple[float, float]]:
-    """Seconds of training and held-out marginal bits, from the metrics of a run."""
+def read_curve(folder: Path) -> list[tuple[int, float]]:
+    """Steps of training and held-out marginal bits, from the metrics of a run."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
-    return [(line["seconds"], line["held_out"]) for line in found if "held_out" in line]
+    return [(line["step"], line["held_out"]) for line in found if "held_out" in line]
 
 
-def write_curves(path: Path, curves: dict[str, list[tuple[float, float]]]) -> None:
-    """One line a point: law, seconds, bits."""
+def write_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> None:
+    """One line a point: law, step, bits."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["law", "seconds", "marginal_bits"])
+        writer.writerow(["law", "step", "marginal_bits"])
         for law, curve in curves.items():
-            writer.writerows([law, round(seconds, 1), bits] for seconds, bits in curve)
+            writer.writerows([law, step, bits] for step, bits in curve)
