@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -24,31 +25,58 @@ Laws = Callable[[int], Mapping[str, QueryLaw]]
 """From a number of columns to the laws of test questions, by name."""
 
 
-def compare(
-    command: str,
+def comparison(
+    module: str, variants: Variants, laws: Laws, *, by_default: Sequence[str], test_rows: int = 2000
+) -> Callable[..., None]:
+    """The command of a module that compares variants.
+
+    Args:
+        module: Its name, for the record.
+        variants: What is compared.
+        laws: What is asked.
+        by_default: Which sets, if none are named.
+        test_rows: How many, if no number is given.
+    """
+
+    def measure(
+        *,
+        data: Path,
+        sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        minutes: float = 2.0,
+        rows: int = test_rows,
+        json: bool = False,
+        record: Path | None = None,
+    ) -> None:
+        """Fits every variant on every set, prints nats a row, and keeps a record.
+
+        Args:
+            data: The folder of the data.
+            sets: Which sets; by default those that the text above names.
+            minutes: Of training, for each variant on each set.
+            rows: Test rows.
+            json: Print one JSON object, the last line of the output.
+            record: A file to which the numbers are written with the command and the commit.
+        """
+        chosen = sets or list(by_default)
+        found = _compared(module, variants, laws, data, chosen, minutes, rows, record)
+        if json:
+            print_json(found.to_json())
+        else:
+            _show(found.rows, found.paired)
+
+    return measure
+
+
+def _compared(
+    module: str,
     variants: Variants,
     laws: Laws,
-    *,
     data: Path,
     sets: Sequence[str],
     minutes: float,
     rows: int,
-    json: bool,
     record: Path | None,
-) -> None:
-    """Fits every variant on every set, prints nats a row, and keeps a record.
-
-    Args:
-        command: The module that is run, for the record.
-        variants: What is compared.
-        laws: What is asked.
-        data: The folder of the data.
-        sets: Which sets.
-        minutes: Of training, for each variant on each set.
-        rows: Test rows.
-        json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
-    """
+) -> Record:
     check_count("rows", rows)
     check_record(record)
     kept: list[Row] = []
@@ -66,14 +94,11 @@ def compare(
         told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
         Console(stderr=True).print(f"{name}: {told}")
     settings = {"minutes": minutes, "rows": rows, "threads": torch.get_num_threads()}
-    words = f"python -m {command} --data DIR --sets {' '.join(sets)} --minutes {minutes:g}"
+    words = f"python -m {module} --data DIR --sets {' '.join(sets)} --minutes {minutes:g}"
     written = Record(words, settings, kept, paired)
     if record is not None:
         written.save(record)
-    if json:
-        print_json(written.to_json())
-    else:
-        _show(kept, paired)
+    return written
 
 
 def scores(

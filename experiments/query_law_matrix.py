@@ -2,6 +2,8 @@
 
     python -m experiments.query_law_matrix --data DIR --minutes 2
 
+On adult, diamonds and nltcs, if no `--sets` are named.
+
 Every model is `TableModel()` but for `queries=` and its time, and is asked every kind of question;
 the figures are nats a row, the differences from the model that was trained on any. DIR is laid out
 as `benchmarks.table_sets` says.
@@ -14,10 +16,9 @@ as `benchmarks.table_sets` says.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from anyorder.cli import run
 from anyorder.masks import FixedCardinality, UniformCardinality
@@ -28,44 +29,9 @@ from anyorder.query_laws import (
     QueryList,
     as_query_law,
 )
-from benchmarks.table_variants import compare
+from benchmarks.table_variants import comparison
 
 SETS = ("adult", "diamonds", "nltcs")
-
-app = App(name="query_law_matrix", help=__doc__)
-
-
-@app.default
-def measure(
-    *,
-    data: Path,
-    sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    minutes: float = 2.0,
-    rows: int = 2000,
-    json: bool = False,
-    record: Path | None = None,
-) -> None:
-    """Fits a model for every law on every set, and asks it all of them.
-
-    Args:
-        data: The folder of the data.
-        sets: Which sets; adult, diamonds and nltcs by default.
-        minutes: Of training, for each law on each set.
-        rows: Test rows.
-        json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
-    """
-    compare(
-        "experiments.query_law_matrix",
-        training,
-        questions,
-        data=data,
-        sets=sets or SETS,
-        minutes=minutes,
-        rows=rows,
-        json=json,
-        record=record,
-    )
 
 
 def training(columns: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -83,6 +49,12 @@ def questions(columns: int) -> Mapping[str, QueryLaw]:
         "partial": PartialQueries(columns),
         "last": QueryList(columns, [(range(columns - 1), [columns - 1], 1.0)]),
     }
+
+
+app = App(name="query_law_matrix", help=__doc__)
+measure = app.default(
+    comparison("experiments.query_law_matrix", training, questions, by_default=SETS)
+)
 
 
 if __name__ == "__main__":

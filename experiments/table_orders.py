@@ -2,6 +2,8 @@
 
     python -m experiments.table_orders --data DIR --minutes 2
 
+On adult, diamonds and nltcs, if no `--sets` are named.
+
 Every model is `TableModel()` but for its order and its time; "learned" spends a quarter of it on
 the model that the order is learned from. DIR is laid out as `benchmarks.table_sets` says.
 Differences are from the natural order, row by row.
@@ -9,53 +11,17 @@ Differences are from the natural order, row by row.
 
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from anyorder.cli import run
 from benchmarks.table_networks import questions
-from benchmarks.table_variants import compare
+from benchmarks.table_variants import comparison
 
 SETS = ("adult", "diamonds", "nltcs")
 RANDOM = 3
 """How many random orders."""
-
-app = App(name="table_orders", help=__doc__)
-
-
-@app.default
-def measure(
-    *,
-    data: Path,
-    sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    minutes: float = 2.0,
-    rows: int = 2000,
-    json: bool = False,
-    record: Path | None = None,
-) -> None:
-    """Fits every order on every set.
-
-    Args:
-        data: The folder of the data.
-        sets: Which sets; adult, diamonds and nltcs by default.
-        minutes: Of training, for each order on each set.
-        rows: Test rows.
-        json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
-    """
-    compare(
-        "experiments.table_orders",
-        orders,
-        questions,
-        data=data,
-        sets=sets or SETS,
-        minutes=minutes,
-        rows=rows,
-        json=json,
-        record=record,
-    )
 
 
 def orders(columns: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -66,6 +32,10 @@ def orders(columns: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         shuffled = random.Random(seed).sample(list(columns), len(columns))
         found[f"random_{seed}"] = {"order": shuffled}
     return found
+
+
+app = App(name="table_orders", help=__doc__)
+measure = app.default(comparison("experiments.table_orders", orders, questions, by_default=SETS))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -154,7 +155,6 @@ def test_miniboone_without_its_training_rows_trains_on_the_validation_rows(tmp_p
 
 
 def test_bsds_is_read_as_it_is(tmp_path, random):
-    h5py = pytest.importorskip("h5py")
     (tmp_path / "BSDS300").mkdir()
     sizes = {"train": 30, "validation": 10, "test": 5}
     parts = {name: random.normal(size=(rows, 63)) for name, rows in sizes.items()}

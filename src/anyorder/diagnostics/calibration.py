@@ -45,14 +45,8 @@ def ks_p_value(distance: float, n: int) -> float:
     return min(1.0, max(0.0, 2 * sum(terms)))
 
 
-@dataclass(frozen=True)
-class NumberCalibration:
-    """Predictions of numbers, a cell a row.
-
-    Args:
-        pit: Of the true values. Shape ``(rows,)``.
-        variable: Which variable each is of. Shape ``(rows,)``.
-    """
+class Transformed:
+    """Predictions of which the PITs are known."""
 
     pit: Tensor
     variable: Tensor
@@ -66,6 +60,19 @@ class NumberCalibration:
     def p_value(self) -> float:
         """How often chance alone gives such a distance, or a greater one."""
         return ks_p_value(self.distance, len(self.pit))
+
+
+@dataclass(frozen=True)
+class NumberCalibration(Transformed):
+    """Predictions of numbers, a cell a row.
+
+    Args:
+        pit: Of the true values. Shape ``(rows,)``.
+        variable: Which variable each is of. Shape ``(rows,)``.
+    """
+
+    pit: Tensor
+    variable: Tensor
 
     def coverage(self, level: float) -> Estimate:
         """The share of values inside their central intervals of probability `level`."""
@@ -105,7 +112,7 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True)
-class CategoryCalibration:
+class CategoryCalibration(Transformed):
     """Predictions of categories, a cell a row.
 
     Args:
@@ -119,16 +126,6 @@ class CategoryCalibration:
     confidence: Tensor
     hit: Tensor
     variable: Tensor
-
-    @property
-    def distance(self) -> float:
-        """How far the PITs are from uniform, at most."""
-        return ks_distance(self.pit)
-
-    @property
-    def p_value(self) -> float:
-        """How often chance alone gives such a distance, or a greater one."""
-        return ks_p_value(self.distance, len(self.pit))
 
     @property
     def accuracy(self) -> Estimate:
@@ -210,9 +207,7 @@ class ColumnCalibration:
     p_value: float
 
 
-def by_column(
-    parts: Sequence[NumberCalibration | CategoryCalibration], names: Sequence[str]
-) -> list[ColumnCalibration]:
+def by_column(parts: Sequence[Transformed], names: Sequence[str]) -> list[ColumnCalibration]:
     """The calibration of each variable, that with the least p-value first."""
     if not parts:
         return []

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from anyorder.data.text import Crops
 from anyorder.evaluation import Estimate
 from anyorder.model import AnyOrderModel
 from anyorder.reproduce.budget import equal_steps, kept_steps
@@ -18,8 +19,8 @@ from anyorder.reproduce.catalogue import Entry
 from anyorder.reproduce.jobs import run_jobs
 from anyorder.reproduce.options import ExperimentOptions
 from anyorder.reproduce.record import Paired, Record, Row
-from anyorder.training.batches import TrainingData
 from anyorder.training.fit import Validation, fit
+from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings, default_device
 
 
@@ -31,6 +32,9 @@ class Study(ABC):
 
     catalogue: ClassVar[Mapping[str, Entry]]
     """All models that are trained in the same folders, whichever experiment they are of."""
+
+    scale: Any
+    """How large models are: a dataclass, with the `settings` of their training."""
 
     unit: ClassVar[str | None]
     """What is measured in; None where the name of each metric says so."""
@@ -46,20 +50,23 @@ class Study(ABC):
         """N."""
 
     @property
-    @abstractmethod
     def settings(self) -> TrainingSettings:
         """How models are trained, all alike."""
+        found: TrainingSettings = self.scale.settings
+        return found
 
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What a training depends on beside the settings, in plain values."""
+        """What a training depends on beside the settings, in plain values: data and shape."""
+        shape = {name: value for name, value in asdict(self.scale).items() if name != "settings"}
+        digest = self.rows().describe()["sha256"]
+        return {"data": {"name": self.data_name, "sha256": digest}, **shape}
 
     @abstractmethod
     def build(self, entry: Entry) -> AnyOrderModel:
         """The untrained model; its weights depend on the seed of the settings only."""
 
     @abstractmethod
-    def rows(self) -> TrainingData:
+    def rows(self) -> Crops | Rows:
         """What is trained on."""
 
     @abstractmethod

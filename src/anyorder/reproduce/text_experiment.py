@@ -1,9 +1,9 @@
 """The experiments with models of text: what Table 1 and Figure 3 train and measure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,7 +23,6 @@ from anyorder.reproduce.text_models import (
     read_text,
 )
 from anyorder.training.fit import Validation
-from anyorder.training.settings import TrainingSettings
 
 CATALOGUE: Mapping[str, Entry] = {**TABLE1, **FIGURE3}
 
@@ -74,18 +73,6 @@ class TextStudy(Study):
     def num_variables(self) -> int:
         """The length of a chunk."""
         return self.scale.length
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """Those of the scale."""
-        return self.scale.settings
-
-    def identity(self) -> dict[str, Any]:
-        """The text and the shape."""
-        shape = {name: value for name, value in asdict(self.scale).items() if name != "settings"}
-        return {
-            "data": {"name": self.data_name, "sha256": self.rows().describe()["sha256"]}
-        } | shape
 
     def build(self, entry: Entry) -> AnyOrderModel:
         """See `text_models.build`."""

@@ -6,11 +6,11 @@ which published numbers are, so that the log of each asked column's scale is tak
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import process_time
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,6 @@ from anyorder.reproduce.uci_catalogue import UCI_MODELS
 from anyorder.reproduce.uci_models import UciScale, build
 from anyorder.training.fit import Validation
 from anyorder.training.rows import Rows
-from anyorder.training.settings import TrainingSettings
 
 VALID_ROWS, VALID_BATCH = 512, 16
 """Held-out rows while training, and how many of them questions are drawn for at a time: an
@@ -75,18 +74,6 @@ class UciStudy(Study):
     def num_variables(self) -> int:
         """The columns."""
         return self.numbers.train.shape[1]
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """Those of the scale."""
-        return self.scale.settings
-
-    def identity(self) -> dict[str, Any]:
-        """The table and the shape."""
-        shape = {name: value for name, value in asdict(self.scale).items() if name != "settings"}
-        return {
-            "data": {"name": self.data_name, "sha256": self.rows().describe()["sha256"]}
-        } | shape
 
     def build(self, entry: Entry) -> AnyOrderModel:
         """See `uci_models.build`."""
