@@ -1,6 +1,6 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
 #   make demo    fill a text, print Table 7 of the paper, fit and ask a table: about a minute
-#   make test    lint, types, doctests and tests: about 3 minutes
+#   make test    lint, types, doctests and tests: about 5 minutes
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
