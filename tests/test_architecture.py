@@ -63,7 +63,13 @@ LAYERS = [
     ["data.inference"],
     ["data.frames", "data.table"],
     ["estimators.text_answers", "estimators.table_batches"],
-    ["estimators.text", "estimators.conditional", "estimators.table_fitting", "estimators.privacy"],
+    [
+        "estimators.text",
+        "estimators.conditional",
+        "estimators.table_doubts",
+        "estimators.table_fitting",
+        "estimators.privacy",
+    ],
     [
         "estimators.table_questions",
         "estimators.table_orders",

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -91,7 +93,7 @@ def test_fit_says_what_columns_are_and_what_to_try(folder, tmp_path, capsys):
     assert re.search(r"age +│ number +│ whole, 20% missing", shown)
     assert re.search(r"10 held-out rows: -\d+\.\d+ ± \d+\.\d+ nats a row", shown)
     query, impute = (line for line in shown.splitlines() if line.startswith("  anyorder "))
-    assert "--of born --given smoker=" in query
+    assert "--of zip --given smoker=" in query
     main(shlex.split(query)[1:])
     main(shlex.split(impute)[1:])
     assert read_table(folder / "filled-gaps.csv.gz").notna().all().all()
@@ -110,15 +112,44 @@ def test_fit_for_stated_questions(folder, tmp_path, capsys):
     asked = "3: age,job -> income; -> age"
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), "--queries", asked]
     main([*command, *DECLARED, *TINY])
-    suggested = capsys.readouterr().err.splitlines()[-2:]
-    values = shlex.split(suggested[0])[-1]
+    suggested = capsys.readouterr().err.splitlines()[-1]
+    values = shlex.split(suggested)[-1]
     assert re.fullmatch(r'age=\d+,job=("baker, head"|nurse|clerk)', values)
-    for line in suggested:
-        main(shlex.split(line)[1:])
+    main(shlex.split(suggested)[1:])
     main(["info", str(tmp_path)])
     shown = capsys.readouterr().out
     assert "QueryList: age, job -> income (75%)" in shown
     assert "QueryList: -> age (25%)" in shown
+
+
+def test_first_questions_are_about_columns_that_tell_something(tmp_path, capsys):
+    frame = people()[["account", "age", "job", "id"]].assign(planet="Earth")
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    main(["fit", str(tmp_path / "people.csv"), "--out", str(tmp_path / "run"), *TINY])
+    query = capsys.readouterr().err.splitlines()[-2]
+    assert re.search(r"--of job --given age=\d+$", query)
+
+
+def test_times_are_shown_as_times(run, capsys):
+    main(["query", str(run), "--of", "born", "--json"])
+    found = json.loads(capsys.readouterr().out)["of"]["born"]
+    times = [*found["quantiles"].values(), *found["interval_90"], found["median"]]
+    assert all(pd.Timestamp(time).year in range(1980, 2010) for time in times)
+    main(["query", str(run), "--of", "born"])
+    assert re.search(
+        r"10% lies below │ +19\d\d-\d\d-\d\d \d\d:\d\d:\d\d │", capsys.readouterr().out
+    )
+
+
+def test_a_doubtful_answer_is_given_with_one_line(run):
+    command = [sys.executable, "-m", "anyorder", "query", str(run), "--of", "job"]
+    done = subprocess.run([*command, "--given", "age=200"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r'warning: "age" was \d+ to \d+ in training: the answer given 200 is a guess\.\n',
+        done.stderr,
+    )
+    assert "nurse" in done.stdout
 
 
 def test_a_list_of_questions_may_begin_with_a_hyphen_and_so_may_a_marker(folder, tmp_path):

@@ -6,6 +6,7 @@ needs when it runs.
 
 import os
 import sys
+import warnings
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -44,12 +45,14 @@ def main(arguments: list[str] | None = None) -> None:
 def run(command: App, arguments: list[str] | None = None) -> None:
     """Runs a command line; what the user can mend is one sentence and exit code 2."""
     try:
-        command(
-            arguments,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell  # type: ignore[assignment]
+            command(
+                arguments,
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt as stopped:
@@ -65,6 +68,11 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         if not isinstance(error, AnyOrderError):
             raise
         _fail(str(error))
+
+
+def _tell(message: Warning | str, *_: object) -> None:
+    """A warning as one line, without the place in the code that it came from."""
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def _close_quietly() -> None:

@@ -37,6 +37,10 @@ class CheckpointError(AnyOrderError):
     """A saved model is incomplete, altered, or of another version."""
 
 
+class AnyOrderWarning(UserWarning):
+    """There is an answer, and a reason to doubt it."""
+
+
 PROBABILITY_TOLERANCE = 1e-6
 """How far probabilities may be from summing to one: float32 input sums to one only this closely."""
 

@@ -21,6 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 from anyorder.checkpoint import SavedModel
 from anyorder.errors import (
     AnyOrderError,
+    AnyOrderWarning,
     CheckpointError,
     ConfigError,
     QueryError,
@@ -370,6 +371,44 @@ def test_what_cannot_be_fitted_gets_one_sentence(name):
     with pytest.raises(SchemaError, match=words) as error:
         clone(QUICK).fit(table)
     assert "\n" not in str(error.value)
+
+
+def test_numbers_where_training_had_none_are_doubted(model):
+    assert model.table_["age"].span == (18, 79)
+    with pytest.warns(AnyOrderWarning, match='"age" was 18 to 79 in training: the answer given 80'):
+        model.conditional("income", given={"age": 80})
+    with pytest.warns(AnyOrderWarning, match='"age" was whole in training') as caught:
+        model.sample(2, given={"age": 40.5}, random_state=0)
+    assert caught[0].filename == __file__
+    model.conditional(
+        "income", given={"age": 79, "hours": None, "job": "nurse"}
+    )  # warns of nothing
+
+
+def test_questions_that_were_not_trained_are_doubted(frame):
+    asked = [(["age"], ["income", "job"], 1.0), (["hours"], ["age"], 1.0), ([], ["born"], 0.0)]
+    frame = frame.dropna()
+    model = clone(QUICK).set_params(queries=asked).fit(frame)
+    model.conditional("income", given={"age": 40})
+    model.conditional("job", given={"age": 40, "income": 20_000})  # an edge of the first question
+    model.log_prob(frame, query=["income", "job"], given=["age"])
+    model.predict(frame[["hours"]], target="age")
+    for doubtful in (
+        lambda: model.conditional("job", given={"age": 40}),
+        lambda: model.conditional("born"),
+        lambda: model.log_prob(frame, query=["income"], given=["job"]),
+        lambda: model.sample(2, given={"age": 40}),
+        lambda: model.predict(frame, target="age"),
+    ):
+        with pytest.warns(AnyOrderWarning, match="trained for other questions"):
+            doubtful()
+
+
+def test_classes_are_the_levels_of_the_target(frame, model):
+    told = clone(QUICK).fit(frame.drop(columns="job"), frame["job"])
+    assert list(told.classes_) == list(told.predict_proba(frame).columns)
+    assert not hasattr(model, "classes_")
+    assert not hasattr(TableModel(), "classes_")
 
 
 def test_a_conditional_says_what_it_is_in_a_line(model):

@@ -66,15 +66,18 @@ def described(conditional: Conditional) -> dict[str, Any]:
         listed = [{"level": plain(k), "probability": p} for k, p in levels.items()]
         return {"kind": conditional.column.kind, "levels": listed}
     low, high = conditional.interval(0.9)
-    quantiles = zip(QUANTILES, conditional.quantile(QUANTILES), strict=True)
     return {
         "kind": conditional.column.kind,
         "mean": plain(conditional.mean()),
         "median": plain(conditional.median()),
         "interval_90": [plain(low), plain(high)],
-        "quantiles": {f"{share:g}": plain(value) for share, value in quantiles},
+        "quantiles": {f"{share:g}": plain(value) for share, value in _quantiles(conditional)},
         "repeated": [{"value": plain(v), "probability": p} for v, p in repeated(conditional)],
     }
+
+
+def _quantiles(conditional: Conditional) -> list[tuple[float, Any]]:
+    return [(share, conditional.quantile(share)) for share in QUANTILES]
 
 
 def repeated(conditional: Conditional) -> list[tuple[Any, float]]:
@@ -107,7 +110,7 @@ def _show_number(conditional: Conditional, title: str) -> None:
         ("median", words(conditional.median())),
         ("90% lies in", f"{words(low)} .. {words(high)}"),
     ]
-    for share, value in zip(QUANTILES, conditional.quantile(QUANTILES), strict=True):
+    for share, value in _quantiles(conditional):
         rows.append((f"{share:.0%} lies below", words(value)))
     show(["", conditional.column.name], rows, title=title, numbers=[conditional.column.name])
     often = repeated(conditional)

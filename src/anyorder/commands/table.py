@@ -133,16 +133,28 @@ def _suggestions(
 ) -> Iterator[str]:
     """Commands to try, with the columns and a row of this table."""
     names = model.table_.names
-    given, query, _ = questions[0] if questions else (names[:-1][:1], names[-1:], 1.0)
+    telling = [name for name in names if _tells(frame[name])] or list(names)
+    given, query, _ = questions[0] if questions else (telling[:-1][:1], telling[-1:], 1.0)
     known = [*(column.name for column in model.table_.context), *given]
     rows = frame[known].dropna()
     evidence = {} if rows.empty else {name: words(rows[name].iloc[0]) for name in known}
     flags = ["--given", written_given(evidence)] if evidence else []
-    yield shell("anyorder", "query", out, "--of", quoted(query[0]), *flags)
+    first = min(query, key=names.index)  # given the evidence alone, it was trained for
+    yield shell("anyorder", "query", out, "--of", quoted(first), *flags)
+    if questions is not None:
+        return
     if frame[list(names)].isna().to_numpy().any():
         yield shell("anyorder", "impute", out, file, "--out", file.with_name(f"filled-{file.name}"))
     else:
         yield shell("anyorder", "sample", out, "--n", 5, *flags)
+
+
+def _tells(values: pd.Series) -> bool:
+    """Whether a column is worth a first question: no constant, and no label of its row."""
+    there = values.dropna()
+    distinct = there.nunique()
+    measured = pd.api.types.is_float_dtype(there.dtype) and not (there % 1 == 0).all()
+    return distinct > 1 and (measured or distinct < max(0.9 * len(there), 3))
 
 
 def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed: int) -> None:

@@ -115,12 +115,14 @@ class NumberColumn(Column):
         context: True where the column is always given.
         measurement: How its values are float64 numbers.
         gaussianizer: How these are codes.
+        seen: The least and the greatest of the numbers in training.
         atom_values: The numbers that repeat, ascending.
         atom_codes: Their codes, ascending.
     """
 
     measurement: Measurement
     gaussianizer: Gaussianizer
+    seen: tuple[float, float]
     atom_values: tuple[float, ...] = ()
     atom_codes: tuple[float, ...] = ()
 
@@ -136,8 +138,9 @@ class NumberColumn(Column):
         atoms = repeated_values(numbers)
         gaussianizer = Gaussianizer.fit(_sample(numbers, atoms))
         codes = _apart(gaussianizer.forward(atoms))
+        seen = float(numbers.min()), float(numbers.max())
         found = tuple(atoms.tolist()), tuple(codes.tolist())
-        return cls(name, missing_share, context, measurement, gaussianizer, *found)
+        return cls(name, missing_share, context, measurement, gaussianizer, seen, *found)
 
     @property
     def dtype(self) -> str:
@@ -215,6 +218,12 @@ class NumberColumn(Column):
         gone = np.zeros(len(numbers), dtype=bool) if missing is None else np.asarray(missing)
         return self.measurement.restore(numbers, gone, self.name)
 
+    @property
+    def span(self) -> tuple[Any, Any]:
+        """The least and the greatest value in training."""
+        ends = self.restore(np.array(self.seen))
+        return ends.iloc[0], ends.iloc[1]
+
     def log_density_factor(self, series: pd.Series) -> FloatArray:
         """The log of the slope of the normal score; 0 at atoms and gaps."""
         numbers = self.measurement.numbers(series, self.name)
@@ -285,6 +294,7 @@ def number_column_from(description: dict[str, Any]) -> NumberColumn:
     spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
     entries["gaussianizer"] = Gaussianizer(**spline)
     entries["measurement"] = Measurement(**entries["measurement"])
+    entries["seen"] = tuple(entries["seen"])
     entries["atom_values"] = tuple(entries["atom_values"])
     entries["atom_codes"] = tuple(entries["atom_codes"])
     return NumberColumn(**entries)

@@ -94,7 +94,9 @@ class Conditional:
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
         """The central interval that holds the value with probability `level`."""
         tail = (1 - check_fraction("level", level)) / 2
-        low, high = self.quantile([max(tail, 1e-9), min(1 - tail, 1 - 1e-9)])
+        self._number("interval")
+        ends = np.array([max(tail, 1e-9), min(1 - tail, 1 - 1e-9)])
+        low, high = self.column.decode(self._quantile_codes(ends))
         return low, high
 
     def median(self) -> Any:

@@ -33,6 +33,7 @@ from anyorder.estimators.table_batches import (
     log_prob_in_units,
     row_log_prob,
 )
+from anyorder.estimators.table_doubts import doubt_question
 from anyorder.estimators.table_questions import (
     Names,
     column_set,
@@ -76,7 +77,9 @@ class TableAnswers:
             given: Columns that are known; a gap there is unknown in that row.
         """
         frame, table = as_frame(X), self._fitted()
-        named_sets(table, query, given)  # names are checked before cells are read
+        named = named_sets(table, query, given)  # names are checked before cells are read
+        if query is not None:
+            doubt_question(self.queries_, self.model_.protocol, *named)
         x, missing = table.encode(frame, needs=listed_names(query, argument="query"))
         asked, known = column_sets(self.table_, missing, query=query, given=given)
         sets = {"query": asked, "given": known}
@@ -110,6 +113,7 @@ class TableAnswers:
         generator = _generator(random_state)
         known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
         x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
+        doubt_question(self.queries_, self.model_.protocol, ~known.known, known.known)
         drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
         frame = self.table_.decode(drawn)
         for name, value in (given or {}).items():  # as it was given, not as float32 has it
@@ -140,6 +144,7 @@ class TableAnswers:
         if known.known[place]:
             raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')
         targets = torch.full((len(known.x), 1), place)
+        doubt_question(self.queries_, self.model_.protocol, asked, known.known)
         sets = known.known.expand(len(known.x), -1)
         with torch.no_grad():
             features = self.model_.features(known.x, sets, targets)[:, 0]
@@ -203,6 +208,15 @@ class TableAnswers:
             raise QueryError(f'"{name}" is no category: ask `conditional` for its distribution.')
         found = level_probabilities(self.model_, x, known, self.table_.names.index(name))
         return pd.DataFrame(found.numpy(), index=as_frame(X).index, columns=list(column.levels))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The levels of the column that `fit` was given as `y`, in the order of `predict_proba`."""
+        target = getattr(self, "target_", None)
+        column = None if target is None else self.table_[target]
+        if not isinstance(column, CategoryColumn):
+            raise AttributeError("Only a model that was fitted with a category as `y` has classes.")
+        return np.array(column.levels)
 
     def outliers(self, X: Any) -> pd.DataFrame:  # noqa: N803
         """How surprising each row and each of its cells is, in nats: minus log-likelihoods.
@@ -305,8 +319,9 @@ class TableAnswers:
         name = self.target_ if target is None else str(target)
         if name is None:
             raise QueryError("`target` must name the column to predict: fit without `y` has none.")
-        column_set(self.table_, name, argument="target", allow_context=False)
+        asked = column_set(self.table_, name, argument="target", allow_context=False)
         x, missing = self.table_.encode(as_frame(X).drop(columns=name, errors="ignore"))
+        doubt_question(self.queries_, self.model_.protocol, asked, ~missing.all(dim=0))
         return name, x, ~missing
 
     def _guessed(

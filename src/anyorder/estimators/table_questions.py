@@ -11,6 +11,7 @@ from torch import Tensor
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.errors import QueryError, nearest
+from anyorder.estimators.table_doubts import doubt_values
 from anyorder.soft_evidence import Interval, Levels
 
 Names = str | Sequence[str] | None
@@ -134,6 +135,7 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
             values[name] = [value]
     frame = pd.DataFrame(values, index=[0])
     x, missing = table.encode(frame)
+    doubt_values(table, {name: value for name, (value,) in values.items()})
     return Evidence(x, ~missing[0], regions)
 
 
