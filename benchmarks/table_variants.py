@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import torch
 from cyclopts import Parameter
 from rich.console import Console
@@ -18,8 +19,11 @@ from anyorder.query_laws import QueryLaw
 from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
 from benchmarks.table_sets import TableSet, load_set
 
-Variants = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
-"""From the columns of a table to options of `TableModel`, by name; the first is compared with."""
+Options = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""Of a `TableModel`, or of several that share the time and are mixed."""
+
+Variants = Callable[[Sequence[str]], Mapping[str, Options]]
+"""From the columns of a table to what is compared, by name; the others with the first."""
 
 Laws = Callable[[int], Mapping[str, QueryLaw]]
 """From a number of columns to the laws of test questions, by name."""
@@ -102,27 +106,52 @@ def _compared(
 
 
 def scores(
-    table: TableSet, options: Mapping[str, Any], laws: Laws, minutes: float, rows: int
+    table: TableSet, options: Options, laws: Laws, minutes: float, rows: int
 ) -> dict[str, Estimate]:
     """The log-likelihoods of test questions, one a row and law, the same for every variant."""
-    model = TableModel(**{"minutes": minutes, **options}).fit(table.train)
+    parts = [options] if isinstance(options, Mapping) else options
+    share = minutes / len(parts)
+    models = [TableModel(**{"minutes": share, **part}).fit(table.train) for part in parts]
     test = table.test.iloc[:rows]
-    x, missing = model.table_.encode(test)
     # Questions are drawn in the order of the frame, whatever the model's canonical order is.
-    names = [name for name in test.columns if name in model.table_.names]
-    place = torch.tensor([names.index(name) for name in model.table_.names])
-    have = ~missing[:, place.argsort()]
+    names = [name for name in test.columns if name in models[0].table_.names]
+    have = ~models[0].table_.encode(test)[1][:, _places(models[0], names).argsort()]
     some = have.any(dim=1)
-    found = {}
+    asked, found = test[some.numpy()], {}
     for law, drawn in laws(len(names)).items():
         source = torch.Generator().manual_seed(0)
-        given, query = drawn.sample(int(some.sum()), available=have[some], generator=source)
-        found[law] = Estimate(_answers(model, x[some], query[:, place], given[:, place]))
+        given, query = drawn.sample(len(asked), available=have[some], generator=source)
+        found[law] = Estimate(_mixed(models, asked, names, query, given))
     return found
 
 
-def _answers(model: TableModel, x: Tensor, query: Tensor, given: Tensor) -> Tensor:
-    return row_log_prob(model.model_, x, query=query, given=given)
+def _places(model: TableModel, names: Sequence[str]) -> Tensor:
+    """The places in the frame of the model's columns."""
+    return torch.tensor([names.index(name) for name in model.table_.names])
+
+
+def _mixed(
+    models: Sequence[TableModel],
+    test: pd.DataFrame,
+    names: Sequence[str],
+    query: Tensor,
+    given: Tensor,
+) -> Tensor:
+    """The answers of one model, or of the mixture of several: see `TableMixture`."""
+
+    def answers(query: Tensor, given: Tensor) -> Tensor:
+        each = []
+        for model in models:
+            place, (x, _) = _places(model, names), model.table_.encode(test)
+            sets = {"query": query[:, place], "given": given[:, place]}
+            each.append(row_log_prob(model.model_, x, **sets))
+        return torch.stack(each)
+
+    found = answers(query, given)
+    if len(models) == 1:
+        return found[0]
+    evidence = answers(given, torch.zeros_like(given))
+    return (found + evidence).logsumexp(dim=0) - evidence.logsumexp(dim=0)
 
 
 def _differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Paired]:

@@ -5,33 +5,34 @@
 On adult, diamonds and nltcs, if no `--sets` are named.
 
 Every model is `TableModel()` but for its order and its time; "learned" spends a quarter of it on
-the model that the order is learned from. DIR is laid out as `benchmarks.table_sets` says.
-Differences are from the natural order, row by row.
+the model that the order is learned from. "mixture" is that of three models along random orders and
+"members" the average of three along the natural one; both have the same time in all. DIR is laid
+out as `benchmarks.table_sets` says. Differences are from the natural order, row by row.
 """
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cyclopts import App
 
 from anyorder.cli import run
 from benchmarks.table_networks import questions
-from benchmarks.table_variants import comparison
+from benchmarks.table_variants import Options, comparison
 
 SETS = ("adult", "diamonds", "nltcs")
 RANDOM = 3
 """How many random orders."""
 
 
-def orders(columns: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+def orders(columns: Sequence[str]) -> Mapping[str, Options]:
     """The orders of some columns."""
-    found: dict[str, Mapping[str, Any]] = {"natural": {}}
+    found: dict[str, Options] = {"natural": {}}
     found |= {name: {"order": name} for name in ("complete", "dependence", "learned")}
-    for seed in range(RANDOM):
-        shuffled = random.Random(seed).sample(list(columns), len(columns))
-        found[f"random_{seed}"] = {"order": shuffled}
-    return found
+    shuffled = [
+        {"order": random.Random(seed).sample(list(columns), len(columns))} for seed in range(RANDOM)
+    ]
+    found |= {f"random_{seed}": options for seed, options in enumerate(shuffled)}
+    return {**found, "mixture": shuffled, "members": {"members": RANDOM}}
 
 
 app = App(name="table_orders", help=__doc__)

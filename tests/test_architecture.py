@@ -77,7 +77,7 @@ LAYERS = [
         "estimators.table_inputs",
     ],
     ["estimators.table_answers"],
-    ["estimators.table"],
+    ["estimators.table", "estimators.table_mixture"],
     ["estimators.loading"],
     ["commands.options", "reproduce.record"],
     ["reproduce.options", "reproduce.catalogue"],

@@ -10,6 +10,7 @@ import torch
 from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_mixture import TableMixture
 from benchmarks import queries, table_networks, table_variants, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 from benchmarks.table_sets import load_set
@@ -91,7 +92,10 @@ def test_default_tables_are_scored_beside_others(data, monkeypatch, capsys):
 
 VARIANTS = {
     "networks": (table_networks, ("path", "path_one_stream", "mlp")),
-    "orders": (table_orders, ("natural", "complete", "dependence", "learned", "random_0")),
+    "orders": (
+        table_orders,
+        ("natural", "complete", "dependence", "learned", "mixture", "members"),
+    ),
     "laws": (query_law_matrix, ("any", "joint", "marginal", "conditional", "partial", "last")),
 }
 
@@ -113,13 +117,12 @@ def test_variants_are_compared_row_by_row(name, data, monkeypatch, capsys):
 def test_questions_do_not_depend_on_the_order_of_the_model(data, monkeypatch):
     monkeypatch.setattr(table_variants, "TableModel", QUICK)
     asked = []
-    monkeypatch.setattr(
-        table_variants,
-        "_answers",
-        lambda model, x, query, given: (
-            asked.append((model.table_.names, query, given)) or torch.zeros(len(x))
-        ),
-    )
+
+    def kept(model, x, query, given):
+        asked.append((model.schema.names, query, given))
+        return torch.zeros(len(x))
+
+    monkeypatch.setattr(table_variants, "row_log_prob", kept)
     table = load_set(data, "adult")
     for order in (None, list(table.train.columns)[::-1]):
         table_variants.scores(table, {"order": order}, table_networks.questions, 1, 20)
@@ -127,6 +130,21 @@ def test_questions_do_not_depend_on_the_order_of_the_model(data, monkeypatch):
         place = torch.tensor([other.index(name) for name in names])
         assert torch.equal(query, query_[:, place])
         assert torch.equal(given, given_[:, place])
+
+
+def test_a_mixture_of_variants_is_the_mixture_of_tables(data):
+    table = load_set(data, "adult")
+    columns = list(table.train.columns)
+    models = [QUICK(order=order).fit(table.train) for order in (None, columns[::-1])]
+    test = table.test.dropna().iloc[:5]
+    given = torch.tensor([name in ("age", "sex") for name in columns]).expand(5, -1)
+    both, one = (
+        table_variants._mixed(chosen, test, columns, ~given, given)
+        for chosen in (models, models[:1])
+    )
+    whole = TableMixture(models).log_prob(test, given=["age", "sex"])
+    part = models[0].log_prob(test, given=["age", "sex"])
+    np.testing.assert_allclose(both - one, whole - part, atol=1e-4)  # the units are the same
 
 
 def test_table_speeds_are_measured(monkeypatch, capsys):

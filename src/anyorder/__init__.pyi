@@ -13,6 +13,7 @@ from .errors import SchemaError as SchemaError
 from .estimators.conditional import Conditional as Conditional
 from .estimators.loading import load as load
 from .estimators.table import TableModel as TableModel
+from .estimators.table_mixture import TableMixture as TableMixture
 from .estimators.text import TextModel as TextModel
 from .exact_weights import edge_weights as edge_weights
 from .lattice import Edges as Edges
