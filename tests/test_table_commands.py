@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -14,10 +15,12 @@ import torch
 import anyorder
 from anyorder.cli import main
 from anyorder.commands.notation import quoted, read_given, read_queries, written_given
+from anyorder.commands.runs import finished_step
 from anyorder.commands.scoring import Running
 from anyorder.data.frames import read_table, write_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import CheckpointError, SchemaError
+from anyorder.estimators.table_members import members_of
 
 TINY = ["--steps", "3", "--layers", "1", "--width", "16", "--heads", "2"]
 DECLARED = ["--types", "zip=category,id=ignore", "--missing-values", "?,-999"]
@@ -106,6 +109,21 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
         main(["fit", str(folder / "people.csv"), "--out", str(run), *DECLARED, *TINY])
     assert stopped.value.code == 2
     assert "holds another run" in capsys.readouterr().err
+
+
+def test_a_small_table_gets_several_models(folder, tmp_path, capsys):
+    command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), *DECLARED]
+    command += ["--minutes", "0.02", *TINY[2:]]
+    main(command)
+    assert "model 2 of 2, to be averaged" in capsys.readouterr().err
+    main(command)
+    assert "Already trained (step " in capsys.readouterr().err
+    whole = anyorder.load(tmp_path)
+    assert len(members_of(whole.model_)) == 2
+    (tmp_path / "model.json").unlink()  # as if it had been stopped before it was saved
+    assert len(members_of(anyorder.load(tmp_path).model_)) == 1
+    shutil.rmtree(tmp_path / "training" / "member-1")
+    assert finished_step(tmp_path / "training") is None
 
 
 def test_fit_for_stated_questions(folder, tmp_path, capsys):

@@ -26,13 +26,21 @@ OTHERS: dict[type, tuple[str, str]] = {
 
 
 def finished_step(folder: Path) -> int | None:
-    """The last step of a training that has ended; None if it goes on, or is not there."""
+    """The steps of a training that has ended; None if it goes on, or is not there."""
+    members = list(folder.glob("member-*")) or [folder]
+    steps = [_ended(member, len(members)) for member in members]
+    return None if None in steps else sum(filter(None, steps))
+
+
+def _ended(folder: Path, members: int) -> int | None:
+    """The steps of a training that has ended and is one of so many."""
     last = folder / f"stage-{MAR_ROUNDS}"  # of a training in stages
     place = last if last.is_dir() else folder
-    pairs = RunFolder(place).load("training") if place.is_dir() else None
-    if not pairs or pairs[0].document["fit"]["ending"] is None:
+    pairs = RunFolder(place).load("model", "training") if place.is_dir() else None
+    if not pairs or pairs[0].document["notes"].get("members", 1) != members:
         return None
-    return int(pairs[0].document["fit"]["step"])
+    done = pairs[1].document["fit"]
+    return None if done["ending"] is None else int(done["step"])
 
 
 def read_run(run: Path, kind: type[Model]) -> Model:

@@ -38,9 +38,11 @@ def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel:
 
 
 def _place(folder: Path) -> Path:
-    """Where the weights are: here, in `training`, or in the last stage of a training in stages."""
+    """Where the weights are: here, or in `training`: its first member, the last stage of that."""
     training = folder / "training"
     if (folder / "model.json").exists() or not training.is_dir():
         return folder
+    first = training / "member-0"
+    training = first if first.is_dir() else training
     stages = [stage for stage in sorted(training.glob("stage-*")) if any(stage.glob("step-*"))]
     return stages[-1] if stages else training

@@ -36,7 +36,7 @@ from anyorder.estimators.table_fitting import (
     train,
 )
 from anyorder.estimators.table_inputs import row_weights, with_target
-from anyorder.estimators.table_members import joined, members_of, train_members
+from anyorder.estimators.table_members import joined, members_for, members_of, train_members
 from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
 from anyorder.estimators.table_questions import column_set
 from anyorder.masks import MaskDistribution
@@ -78,7 +78,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
-        members: Models that are trained apart, each for its share of the time, and averaged.
+        members: Models that are trained apart, each for its share of the time, and averaged. By
+            default several where the table is small for the time, and one where `max_steps` is set.
         minutes: The longest that training may take; None leaves it to the steps.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
         batch: Rows of a step.
@@ -112,7 +113,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
-        members: int = 1,
+        members: int | None = None,
         minutes: float | None = 7.0,
         max_steps: int | None = None,
         batch: int = 64,
@@ -159,7 +160,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         else:
             table = self._table(frame, weights, None if folder is None else Path(folder))
             law = self._query_law(table)
-            count = check_count("members", self.members)
+            count = self._num_members(len(frame), len(table.names))
             members = [build(table.schema, self._shape(), seed + i) for i in range(count)]
             members = [member.to(default_device()) for member in members]
         model = joined(members)
@@ -178,11 +179,12 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 missing=self.missing,
                 columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,
                 folder=place,
-                notes=self._notes(table, target),
+                notes={**self._notes(table, target), "members": len(members)},
                 progress=self.progress,
             )
 
-        done = train_members(members, training, settings, None if folder is None else Path(folder))
+        place = None if folder is None else Path(folder)
+        done = train_members(members, training, settings, place, progress=self.progress)
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
         self.target_, self.fit_ = target, done
@@ -252,6 +254,13 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             self.head,
             check_fraction("dropout", self.dropout),
         )
+
+    def _num_members(self, rows: int, columns: int) -> int:
+        """As many as were asked for, or as the time allows where several can be averaged."""
+        if self.members is not None:
+            return check_count("members", self.members)
+        single = self.network != "path" or self.head != "mixture" or self.max_steps is not None
+        return 1 if single or self.minutes is None else members_for(rows, columns, self.minutes)
 
     def _table(
         self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None

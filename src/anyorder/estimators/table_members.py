@@ -4,20 +4,51 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from anyorder.conditionals.averages import AveragedConditionals
 from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.ensemble import EnsembleNetwork
 from anyorder.training.fit import Fit
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, is_first_process
 
 Training = Callable[[AnyOrderModel, TrainingSettings, Path | None], Fit]
 """Trains one member in a folder."""
 
 
+ROUNDS = 13
+"""How often a member should see each row before another pays."""
+
+CELLS_A_MINUTE = 1.3e6
+"""Cells that are trained on in a minute of two cores, at the default size, or somewhat fewer."""
+
+MOST_MEMBERS = 4
+
+
+def members_for(rows: int, columns: int, minutes: float) -> int:
+    """How many members the time allows, each trained on every row `ROUNDS` times.
+
+    One model of a small table begins to learn its rows by heart while there is time left; the
+    average of several predicts better than one that is trained longer. Counted, not timed, so that
+    it is the same on every machine.
+
+    Example:
+        >>> members_for(300, 8, minutes=7), members_for(30_000, 15, minutes=7)
+        (4, 1)
+    """
+    cells = ROUNDS * rows * columns
+    return max(1, min(MOST_MEMBERS, int(minutes * CELLS_A_MINUTE / cells)))
+
+
 def train_members(
-    models: list[AnyOrderModel], training: Training, settings: TrainingSettings, folder: Path | None
+    models: list[AnyOrderModel],
+    training: Training,
+    settings: TrainingSettings,
+    folder: Path | None,
+    *,
+    progress: bool = False,
 ) -> Fit:
     """Trains each member for its share of the time; gives how the last one went.
 
@@ -26,15 +57,23 @@ def train_members(
         training: Trains one.
         settings: Of all together; a budget in steps is that of each.
         folder: Where checkpoints go; each of several members has a folder of its own in it.
+        progress: Whether a line says which member is next.
     """
     if len(models) == 1:
         return training(models[0], settings, folder)
     minutes = None if settings.minutes is None else settings.minutes / len(models)
     for number, model in enumerate(models):
         own = replace(settings, minutes=minutes, seed=settings.seed + number)
-        place = None if folder is None else folder / f"member-{number}"
+        place = None if folder is None else member_folder(folder, number, len(models))
+        if progress and is_first_process():
+            Console(stderr=True).print(f"model {number + 1} of {len(models)}, to be averaged")
         done = training(model, own, place)
     return done
+
+
+def member_folder(folder: Path, number: int, count: int) -> Path:
+    """Where a member's checkpoints go: a model of one has no folders within its own."""
+    return folder if count == 1 else folder / f"member-{number}"
 
 
 def joined(models: list[AnyOrderModel]) -> AnyOrderModel:
