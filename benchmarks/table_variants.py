@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from anyorder.errors import check_count
+from anyorder.errors import check_choice, check_count
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import row_log_prob
 from anyorder.evaluation import Estimate
@@ -46,6 +46,7 @@ def comparison(
         *,
         data: Path,
         sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        only: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
         minutes: float = 2.0,
         rows: int = test_rows,
         json: bool = False,
@@ -56,13 +57,32 @@ def comparison(
         Args:
             data: The folder of the data.
             sets: Which sets; by default those that the text above names.
+            only: Which variants; all by default. The others are compared with the first.
             minutes: Of training, for each variant on each set.
             rows: Test rows.
             json: Print one JSON object, the last line of the output.
             record: A file to which the numbers are written with the command and the commit.
         """
-        chosen = sets or list(by_default)
-        found = _compared(module, variants, laws, data, chosen, minutes, rows, record)
+        check_count("rows", rows)
+        check_record(record)
+        names = sets or list(by_default)
+        tables = {name: load_set(data, name) for name in names}
+        chosen = {
+            name: _chosen(variants(list(t.train.columns)), only) for name, t in tables.items()
+        }
+        kept: list[Row] = []
+        paired: list[Paired] = []
+        for name, table in tables.items():
+            scored = {v: scores(table, o, laws, minutes, rows) for v, o in chosen[name].items()}
+            kept += _rows(name, scored)
+            paired += _differences(name, scored)
+        settings = {"minutes": minutes, "rows": rows, "threads": torch.get_num_threads()}
+        parts = [f"python -m {module} --data DIR --sets {' '.join(names)}"]
+        parts += [f"--only {' '.join(only)}"] if only else []
+        parts += [f"--minutes {minutes:g}", f"--rows {rows}"]
+        found = Record(" ".join(parts), settings, kept, paired)
+        if record is not None:
+            found.save(record)
         if json:
             print_json(found.to_json())
         else:
@@ -71,38 +91,20 @@ def comparison(
     return measure
 
 
-def _compared(
-    module: str,
-    variants: Variants,
-    laws: Laws,
-    data: Path,
-    sets: Sequence[str],
-    minutes: float,
-    rows: int,
-    record: Path | None,
-) -> Record:
-    check_count("rows", rows)
-    check_record(record)
-    kept: list[Row] = []
-    paired: list[Paired] = []
-    for name in sets:
-        table = load_set(data, name)
-        chosen = variants(list(table.train.columns))
-        found = {variant: scores(table, o, laws, minutes, rows) for variant, o in chosen.items()}
-        kept += [
-            Row(name, variant, f"{law}_nats", value.value, value.se, len(value.rows))
-            for variant, values in found.items()
-            for law, value in values.items()
-        ]
-        paired += _differences(name, found)
-        told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
-        Console(stderr=True).print(f"{name}: {told}")
-    settings = {"minutes": minutes, "rows": rows, "threads": torch.get_num_threads()}
-    words = f"python -m {module} --data DIR --sets {' '.join(sets)} --minutes {minutes:g}"
-    written = Record(words, settings, kept, paired)
-    if record is not None:
-        written.save(record)
-    return written
+def _chosen(variants: Mapping[str, Options], only: Sequence[str] | None) -> dict[str, Options]:
+    for name in only or ():
+        check_choice("only", name, variants)
+    return {name: options for name, options in variants.items() if name in (only or variants)}
+
+
+def _rows(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Row]:
+    told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
+    Console(stderr=True).print(f"{name}: {told}")
+    return [
+        Row(name, variant, f"{law}_nats", value.value, value.se, len(value.rows))
+        for variant, values in found.items()
+        for law, value in values.items()
+    ]
 
 
 def scores(

@@ -14,7 +14,7 @@ from anyorder.estimators.table_mixture import TableMixture
 from benchmarks import queries, table_networks, table_variants, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 from benchmarks.table_sets import load_set
-from experiments import query_law_matrix, table_orders
+from experiments import calibration, query_law_matrix, table_orders, variants
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -112,6 +112,12 @@ def test_variants_are_compared_row_by_row(name, data, monkeypatch, capsys):
     assert all(row["n"] == 20 for row in found["rows"])
     pairs = {(pair["a"], pair["b"], pair["metric"]) for pair in found["paired"]}
     assert (variants[-1], variants[0], "conditional_nats") in pairs
+    module.measure(data=data, sets=["adult"], rows=20, only=[*variants[1:3]], json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {row["model"] for row in found["rows"]} == {*variants[1:3]}
+    assert f"--only {variants[1]} {variants[2]} --minutes 2 --rows 20" in found["command"]
+    with pytest.raises(ConfigError, match="`only` must be one of"):
+        module.measure(data=data, sets=["adult"], only=["none"])
 
 
 def test_questions_do_not_depend_on_the_order_of_the_model(data, monkeypatch):
@@ -158,3 +164,31 @@ def test_table_speeds_are_measured(monkeypatch, capsys):
     assert found["cells_per_second_binary"] > 0
     assert found["conditional_vs_energy"] > 0
     assert found["parquet_peak_megabytes"] > 10
+
+
+def test_calibration_is_measured_by_how_much_is_given(data, monkeypatch, capsys):
+    monkeypatch.setattr(calibration, "TableModel", QUICK)
+    calibration.measure(data=data, sets=["adult"], rows=30, json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    shares = [row for row in found["rows"] if row["metric"] == "coverage_90"]
+    assert {"nothing", "half", "three quarters"} <= {row["model"] for row in shares}
+    assert all(0 <= row["value"] <= 1 for row in shares)
+    assert {"path", "ratio"} <= {r["model"] for r in found["rows"] if r["metric"] == "gap_nats"}
+    calibration.measure(data=data, sets=["adult"], rows=30)
+    assert "coverage_90" in capsys.readouterr().out
+
+
+def test_variants_become_tables_and_pictures(data, monkeypatch, tmp_path):
+    monkeypatch.setattr(table_variants, "TableModel", QUICK)
+    monkeypatch.setattr(variants, "RESULTS", tmp_path)
+    for module, name in ((query_law_matrix, "query_laws"), (table_orders, "table_orders")):
+        options = {"rows": 20, "only": ["any", "joint"] if name == "query_laws" else None}
+        module.measure(data=data, sets=["adult"], record=tmp_path / f"{name}.adult.json", **options)
+    lines = variants.variant_table("query_laws").splitlines()
+    assert lines[0].startswith("| adult | joint | marginal |")
+    assert lines[3].count("±") == 5  # joint, as differences from any
+    assert "experiments.query_law_matrix" in lines[-1]
+    monkeypatch.setattr(variants, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    variants.main()
+    assert all((tmp_path / "docs" / name).stat().st_size for name in variants.PICTURES.values())

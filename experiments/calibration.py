@@ -1,0 +1,106 @@
+"""Whether the intervals of a default `TableModel()` hold what they say, by how much is given.
+
+    python -m experiments.calibration --data DIR
+
+On adult and diamonds, if no `--sets` are named: the model is fitted on the training rows as it
+comes, and `TableModel.check` asks it about test rows. DIR is laid out as `benchmarks.table_sets`
+says.
+
+    coverage_90     share of values in their central 90% intervals
+    off             the most that any stated probability of a number is off
+    off_categories  the expected calibration error of categories
+    gaps            how far the model agrees with itself, nats; see docs/diagnostics.md
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.cli import run
+from anyorder.diagnostics.report import Check
+from anyorder.errors import check_count
+from anyorder.estimators.table import TableModel
+from anyorder.reproduce.record import Record, Row, check_record, print_json
+from benchmarks.table_sets import load_set
+
+SETS = ("adult", "diamonds")
+LEVEL = 0.9
+
+app = App(name="calibration", help=__doc__)
+
+
+@app.default
+def measure(
+    *,
+    data: Path,
+    sets: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    rows: int = 5000,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Fits and checks every set.
+
+    Args:
+        data: The folder of the data.
+        sets: Which sets.
+        rows: At most so many test rows are asked about.
+        json: Print one JSON object, the last line of the output.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_record(record)
+    check_count("rows", rows)
+    names = sets or list(SETS)
+    found: list[Row] = []
+    for name in names:
+        table = load_set(data, name)
+        model = TableModel().fit(table.train)
+        check = model.check(table.test, rows=rows)
+        Console(stderr=True).print(f"{name}: {check}")
+        found += numbers(name, check)
+    settings = {
+        "model": TableModel().get_params(),
+        "rows": rows,
+        "threads": torch.get_num_threads(),
+    }
+    command = f"python -m experiments.calibration --data DIR --sets {' '.join(names)} --rows {rows}"
+    kept = Record(command, settings, found)
+    if record is not None:
+        kept.save(record)
+    if json:
+        print_json(kept.to_json())
+    else:
+        _show(found)
+
+
+def numbers(name: str, check: Check) -> list[Row]:
+    """What a check found, a row for each number; `model` is how much was given."""
+    found = []
+    for given, part in check.numbers.items():
+        share = part.coverage(LEVEL)
+        found.append(Row(name, given, "coverage_90", share.value, share.se, len(share.rows)))
+        found.append(Row(name, given, "off", part.distance, n=len(part.pit)))
+    for given, levels in check.categories.items():
+        found.append(Row(name, given, "off_categories", levels.expected_error, n=len(levels.pit)))
+    for gap in ("path", "marginalisation", "ratio", "encoding"):
+        size = getattr(check, gap)
+        if size is not None:
+            found.append(Row(name, gap, "gap_nats", size.size.value, size.size.se))
+    return found
+
+
+def _show(found: list[Row]) -> None:
+    table = Table(title="How far probabilities hold")
+    for title in ("set", "given, or the gap", "metric", "value"):
+        table.add_column(title, justify="right" if title == "value" else "left")
+    for row in found:
+        error = "" if row.se is None else f" ± {row.se:.3f}"
+        table.add_row(row.dataset, row.model, row.metric, f"{row.value:.3f}{error}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    run(app)
