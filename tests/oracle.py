@@ -6,8 +6,9 @@ from its outcomes to fractions.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from math import comb, exp, log
 from typing import TypeVar
 
@@ -168,3 +169,21 @@ def calibration_error(confidence: Sequence[float], hit: Sequence[bool], bins: in
             right = sum(hit[i] for i in inside) / len(inside)
             total += len(inside) / len(hit) * abs(said - right)
     return total
+
+
+def logistic_levels(
+    logits: Sequence[float], means: Sequence[float], log_scales: Sequence[float], levels: int
+) -> list[float]:
+    """The probability of each cell of a mixture of logistics, in 60 digits."""
+    with localcontext() as digits:
+        digits.prec = 60
+        weights = [Decimal(logit).exp() for logit in logits]
+
+        def below(edge: Decimal) -> Decimal:
+            parts = zip(weights, means, log_scales, strict=True)
+            cells = (w / (1 + ((Decimal(m) - edge) / Decimal(s).exp()).exp()) for w, m, s in parts)
+            return sum(cells, Decimal(0)) / sum(weights)
+
+        edges = [below(Decimal(v) - Decimal("0.5")) for v in range(1, levels)]
+        ends = [Decimal(0), *edges, Decimal(1)]
+        return [float(high - low) for low, high in pairwise(ends)]

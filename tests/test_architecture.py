@@ -29,6 +29,7 @@ LAYERS = [
     ["networks.path_transformer", "networks.single_stream"],
     ["conditionals.contracts"],
     ["conditionals.categorical", "conditionals.quadrature"],
+    ["conditionals.logistic_levels"],
     ["conditionals.continuous"],
     ["conditionals.mixture", "conditionals.spline"],
     ["conditionals.energy"],

@@ -2,6 +2,9 @@ from . import enumeration as enumeration
 from .checkpoint import load_model as load_model
 from .checkpoint import save_model as save_model
 from .conditionals.categorical import CategoricalConditionals as CategoricalConditionals
+from .conditionals.logistic_levels import (
+    LogisticLevelConditionals as LogisticLevelConditionals,
+)
 from .conditionals.mixed import MixedConditionals as MixedConditionals
 from .diagnostics.check import check_model as check_model
 from .diagnostics.report import Check as Check
