@@ -41,7 +41,7 @@ VALID_ROWS = 2000
 FEWEST_HELD_OUT = 8
 """With fewer held-out rows their likelihood says nothing: then none are held out."""
 
-MOST_SINGLE, LEAST_SINGLE, MANY_ROWS = 0.5, 0.15, 5000
+MOST_SINGLE, LEAST_SINGLE, MANY_ROWS = 0.5, 0.1, 2000
 """Shares of steps that ask for single columns, and the number of rows between few and many."""
 
 MAR_ROUNDS = 8
