@@ -25,7 +25,7 @@ LAYERS = [
     ["networks.ensemble"],
     ["networks.blocks", "networks.embedding", "networks.paths"],
     ["networks.path_attention", "networks.path_state"],
-    ["networks.path_streams", "networks.transformer", "networks.residual_mlp"],
+    ["networks.path_streams", "networks.transformer", "networks.residual_mlp", "networks.unet"],
     ["networks.path_transformer", "networks.single_stream"],
     ["conditionals.contracts"],
     ["conditionals.categorical", "conditionals.quadrature"],

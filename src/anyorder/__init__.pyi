@@ -39,6 +39,7 @@ from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp
 from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
 from .networks.transformer import Transformer as Transformer
+from .networks.unet import Unet as Unet
 from .protocols import DecompositionProtocol as DecompositionProtocol
 from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom

@@ -8,6 +8,7 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
+from anyorder.networks.unet import Unet
 
 NUM_VARIABLES = 9
 BATCH = 7
@@ -55,8 +56,10 @@ def path_network(request) -> torch.nn.Module:
     return wake(PATH_NETWORKS[network](ALIKE, **SHAPE, positions=kind))
 
 
-@pytest.fixture(params=["absolute", "rotary", "both", "table", "perceptron"])
+@pytest.fixture(params=["absolute", "rotary", "both", "table", "perceptron", "unet"])
 def masked_network(request) -> torch.nn.Module:
+    if request.param == "unet":
+        return wake(Unet(ALIKE, image_shape=(3, 3, 1), down=2, middle=1, width=16, heads=2))
     if request.param == "perceptron":
         return wake(ResidualMlp(mixed_schema(), width=16, hidden=24, blocks=2))
     if request.param == "table":

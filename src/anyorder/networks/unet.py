@@ -1,0 +1,285 @@
+"""The masked network for images: convolutions and attention at full resolution, with skips.
+
+Only this file knows height and width. Variables are numbered channel by channel, each row by row,
+as `raster` and `Rectangle` have them.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from anyorder.errors import ConfigError, SchemaError, check_count, check_flag
+from anyorder.networks.contracts import MaskedNetwork
+from anyorder.variables import Schema
+
+GROUP = 8
+"""Channels that are normalised together: 256 make the 32 groups of the paper."""
+
+CARDINALITY_RATIO = 4
+"""How many times as wide as the features the vector of the cardinality is."""
+
+
+class Unet(MaskedNetwork):
+    r"""Features of every variable given any observed set: the paper's network for images.
+
+    A U-Net that never downsamples: blocks go down, through a middle, and up again. Each block on
+    the way up also reads one image of the way down, the latest first; these are the first hidden
+    image and one a block, so one more block goes up than down. Attention over all pixels follows
+    every block. A query of |u| variables takes |u| passes.
+
+    Args:
+        schema: The variables, categorical and all with as many levels.
+        image_shape: Height, width and channels of an image (32, 32 and 3 in the paper).
+        down: Blocks on the way down (32 in the paper, and so 33 up).
+        middle: Blocks between (2 in the paper).
+        width: Size of the features, and channels of every block (256 in the paper); a multiple of
+            8, and of ``heads``.
+        heads: Attention heads (1 in the paper).
+        checkpointing: Whether training keeps the inputs of blocks only and computes the rest again
+            on the way back: a third more work for a fraction of the memory.
+
+    Reference:
+        Shih, Sadigh and Ermon (2022), section 5; the architecture follows Hoogeboom et al. (2022),
+        ARDM.
+
+    Example:
+        >>> from anyorder.variables import Variable
+        >>> schema = Schema([Variable.categorical(f"pixel{i}", range(16)) for i in range(12)])
+        >>> network = Unet(schema, image_shape=(2, 3, 2), down=1, middle=1, width=8)
+        >>> x, observed = torch.zeros(5, 12).long(), torch.rand(5, 12) < 0.5
+        >>> network(x, observed).shape
+        torch.Size([5, 12, 8])
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        image_shape: Sequence[int],
+        down: int = 32,
+        middle: int = 2,
+        width: int = 256,
+        heads: int = 1,
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in (("down", down), ("middle", middle), ("heads", heads)):
+            check_count(name, value)
+        if check_count("width", width) % GROUP or width % heads:
+            raise ConfigError(
+                f"`width` must be a multiple of {GROUP} and of `heads`; got {width} and {heads}."
+            )
+        levels = _common_levels(schema)
+        self.schema, self.image_shape = schema, _checked_shape(image_shape, schema.num_variables)
+        self.down, self.middle, self.width, self.heads = down, middle, width, heads
+        self.checkpointing = check_flag("checkpointing", checkpointing)
+        self.pixels = PixelEmbedding(self.image_shape, levels=levels, width=width)
+        self.cardinality = CardinalityEmbedding(schema.num_variables, width=width)
+        self.descent = nn.ModuleList(UnetBlock(width, heads=heads) for _ in range(down))
+        self.bottom = nn.ModuleList(UnetBlock(width, heads=heads) for _ in range(middle))
+        self.ascent = nn.ModuleList(
+            UnetBlock(width, heads=heads, skips=True) for _ in range(down + 1)
+        )
+        self.norm = nn.GroupNorm(width // GROUP, width)
+        self.leave = nn.Conv2d(width, self.image_shape[2] * width, 3, padding=1)
+
+    def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        cardinality = self.cardinality(observed.sum(dim=1))
+        hidden = self.pixels(x, observed)
+        skips = [hidden]
+        for block in self.descent:
+            hidden = self._through(block, hidden, cardinality)
+            skips.append(hidden)
+        for block in self.bottom:
+            hidden = self._through(block, hidden, cardinality)
+        for block in self.ascent:
+            hidden = self._through(block, hidden, cardinality, skips.pop())
+        features = self.leave(F.silu(self.norm(hidden)))
+        features = features.unflatten(1, (-1, self.width)).flatten(3)
+        features = features.transpose(2, 3).flatten(1, 2)  # (batch, vars, width)
+        if targets is None:
+            return features
+        return features.gather(1, targets[..., None].expand(-1, -1, self.width))
+
+    def _through(self, block: nn.Module, *inputs: Tensor) -> Tensor:
+        if not self.checkpointing or not torch.is_grad_enabled():
+            return block(*inputs)
+        # Nothing in a block is drawn at random, so there is no random state to keep.
+        return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+
+class PixelEmbedding(nn.Module):
+    """An image and what is observed of it, as the first hidden image.
+
+    Three quarters of the channels are a convolution of the values, from -1 to 1, and of the
+    observed set; one quarter adds up a vector for the level of each channel of the pixel. A value
+    that is not observed is a level of its own, which no conditional predicts.
+
+    Args:
+        image_shape: Height, width and channels.
+        levels: How many each variable has.
+        width: Channels of the hidden image.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], *, levels: int, width: int) -> None:
+        super().__init__()
+        height, columns, channels = image_shape
+        self.planes, self.levels = (channels, height, columns), levels
+        self.shades = nn.Conv2d(2 * channels, width - width // 4, 3, padding=1)
+        self.level = nn.Embedding(channels * (levels + 1), width // 4)
+        nn.init.normal_(self.level.weight, std=channels**-0.5)  # of as many vectors as are added
+        first = (levels + 1) * torch.arange(channels)
+        self.register_buffer("first", first[:, None, None], persistent=False)
+
+    def forward(self, x: Tensor, observed: Tensor) -> Tensor:
+        """The first hidden image. Shape ``(batch, width, height, columns)``."""
+        # From here on no value that is not observed is left.
+        codes = x.long().masked_fill(~observed, self.levels).unflatten(1, self.planes)
+        known = observed.unflatten(1, self.planes).to(self.level.weight.dtype)
+        values = known * (2 * codes.to(known) / max(self.levels - 1, 1) - 1)
+        levels = self.level(self.first + codes).sum(dim=1)  # (batch, height, columns, width / 4)
+        shades = self.shades(torch.cat([values, known], dim=1))
+        return torch.cat([shades, levels.movedim(-1, 1)], dim=1)
+
+
+class CardinalityEmbedding(nn.Module):
+    """How many variables are observed, as the vector that every block reads.
+
+    Sines and cosines of the number, then a perceptron. The longest wave is 2 pi N, so that no two
+    numbers look alike.
+
+    Args:
+        num_variables: N.
+        width: How many sines and cosines.
+    """
+
+    def __init__(self, num_variables: int, *, width: int) -> None:
+        super().__init__()
+        frequency = float(num_variables) ** -torch.linspace(0, 1, width // 2)
+        angle = torch.arange(num_variables + 1)[:, None] * frequency
+        # Kept, not computed when it is needed: half precision does not hold such angles.
+        waves = torch.cat([angle.sin(), angle.cos()], dim=1)
+        self.register_buffer("waves", waves, persistent=False)
+        hidden = CARDINALITY_RATIO * width
+        self.mlp = nn.Sequential(
+            nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
+        )
+
+    def forward(self, cardinality: Tensor) -> Tensor:
+        """Vectors of cardinalities ``(batch,)``. Shape ``(batch, 4 * width)``."""
+        return self.mlp(self.waves[cardinality])
+
+
+class UnetBlock(nn.Module):
+    """Two convolutions, told the cardinality between them, then attention.
+
+    Both start by adding nothing.
+
+    Args:
+        width: Channels.
+        heads: Attention heads.
+        skips: Whether it reads a skip beside the image.
+    """
+
+    def __init__(self, width: int, *, heads: int, skips: bool = False) -> None:
+        super().__init__()
+        inputs = 2 * width if skips else width
+        self.first_norm = nn.GroupNorm(width // GROUP, inputs)
+        self.first = nn.Conv2d(inputs, width, 3, padding=1)
+        self.cardinality = nn.Linear(CARDINALITY_RATIO * width, width)
+        self.second_norm = nn.GroupNorm(width // GROUP, width)
+        self.second = nn.Conv2d(width, width, 3, padding=1)
+        self.shortcut = _join(width) if skips else nn.Identity()
+        self.attention = PixelAttention(width, heads=heads)
+        _start_at_zero(self.second)
+
+    def forward(self, hidden: Tensor, cardinality: Tensor, skip: Tensor | None = None) -> Tensor:
+        """The image after the block. Shape ``(batch, width, height, columns)``."""
+        # Joined in here, so that checkpointing keeps no joined copy.
+        seen = hidden if skip is None else torch.cat([hidden, skip], dim=1)
+        inner = self.first(F.silu(self.first_norm(seen)))
+        inner = inner + self.cardinality(cardinality)[..., None, None]
+        hidden = self.shortcut(seen) + self.second(F.silu(self.second_norm(inner)))
+        return hidden + self.attention(hidden)
+
+
+class PixelAttention(nn.Module):
+    """What each pixel brings back from all pixels.
+
+    Args:
+        width: Channels.
+        heads: Attention heads; divides ``width``.
+    """
+
+    def __init__(self, width: int, *, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.GroupNorm(width // GROUP, width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        _start_at_zero(self.out)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Shape ``(batch, width, height, columns)``."""
+        tokens = self.norm(hidden).flatten(2).transpose(1, 2)  # (batch, pixels, width)
+        heads = self.query_key_value(tokens).unflatten(-1, (3, self.heads, -1))
+        query, key, value = heads.transpose(1, 3).unbind(2)  # (batch, heads, pixels, head_dim)
+        attended = F.scaled_dot_product_attention(query, key, value)
+        attended = self.out(attended.transpose(1, 2).flatten(2))
+        return attended.transpose(1, 2).unflatten(2, hidden.shape[2:])
+
+
+def _join(width: int) -> nn.Conv2d:
+    """An image and a skip to one image of the same scale.
+
+    PyTorch's first weights shrink it, and through 33 such blocks no gradient reaches the middle.
+    """
+    layer = nn.Conv2d(2 * width, width, 1)
+    nn.init.normal_(layer.weight, std=layer.in_channels**-0.5)
+    return layer
+
+
+def _start_at_zero(layer: nn.Conv2d | nn.Linear) -> None:
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+
+
+def _checked_shape(image_shape: Sequence[int], num_variables: int) -> tuple[int, int, int]:
+    names = ("height", "width", "channels")
+    try:
+        height, columns, channels = (
+            check_count(name, value) for name, value in zip(names, image_shape, strict=True)
+        )
+    except (TypeError, ValueError):
+        raise ConfigError(
+            "`image_shape` must be three whole numbers, height, width and channels; "
+            f"got {image_shape!r}."
+        ) from None
+    if height * columns * channels != num_variables:
+        raise ConfigError(
+            f"`image_shape` must have as many values as the schema has variables, {num_variables}; "
+            f"got {height} x {columns} x {channels}."
+        )
+    return height, columns, channels
+
+
+def _common_levels(schema: Schema) -> int:
+    """How many levels all variables have, or says why it is no schema of an image."""
+    common = schema.variables[0].num_levels
+    for variable in schema:
+        if variable.context:
+            raise SchemaError(f'Unet reads no context; "{variable.name}" is a context variable.')
+        if variable.kind != "categorical":
+            raise SchemaError(
+                f'Unet takes categorical variables; "{variable.name}" is {variable.kind}.'
+            )
+        if variable.num_levels != common:
+            raise SchemaError(
+                f'Unet takes variables that all have as many levels; "{variable.name}" has '
+                f'{variable.num_levels} and "{schema.names[0]}" {common}.'
+            )
+    return common
