@@ -63,6 +63,10 @@ LAYERS = [
     ["data.categories"],
     ["data.inference"],
     ["data.frames", "data.table"],
+    ["data.image", "data.image_archives", "data.image_pickles"],
+    ["data.image_changes", "data.image_files", "data.image_public"],
+    ["data.cifar10", "data.imagenet32", "data.mnist", "data.image_holes"],
+    ["data.image_sources", "data.image_grid"],
     ["estimators.text_answers", "estimators.table_batches"],
     [
         "estimators.text",
