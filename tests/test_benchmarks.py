@@ -11,7 +11,7 @@ from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicograp
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_mixture import TableMixture
-from benchmarks import queries, table_networks, table_variants, tables_default, tables_speed
+from benchmarks import images, queries, table_networks, table_variants, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 from benchmarks.table_sets import load_set
 from experiments import calibration, query_law_matrix, table_orders, variants
@@ -32,6 +32,22 @@ def test_mask_sampling_reports_its_keys():
     assert {"speedup", "memory_ratio", "over_floor"} <= set(result)
     assert result["speedup"] > 1
     assert result["memory_ratio"] > 1
+
+
+def test_images_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):
+    shapes = {
+        "PATH": {"layers": 1, "width": 16, "heads": 2},
+        "UNET": {"down": 1, "middle": 1, "width": 16},
+        "SIDE": 8,
+    }
+    for name, value in shapes.items():
+        monkeypatch.setattr(images, name, value)
+    record = tmp_path / "images.json"
+    images.main(rounds=2, json=True, record=record)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(found[name] > 0 for name in images.BENCHMARKS)
+    assert found["log_prob_vs_loop"] > 1
+    assert json.loads(record.read_text())["settings"]["side"] == 8
 
 
 def test_queries_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):

@@ -466,7 +466,7 @@ def test_load_gives_a_model_of_either_domain(run, tmp_path):
     model.save(tmp_path / "text")
     assert isinstance(anyorder.load(tmp_path / "text"), anyorder.TextModel)
     anyorder.save_model(tmp_path / "bare", model.model_)
-    with pytest.raises(CheckpointError, match="neither a model of text nor one of a table"):
+    with pytest.raises(CheckpointError, match="no model of text, of a table or of images"):
         anyorder.load(tmp_path / "bare")
 
 

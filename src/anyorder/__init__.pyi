@@ -14,6 +14,7 @@ from .errors import ConfigError as ConfigError
 from .errors import QueryError as QueryError
 from .errors import SchemaError as SchemaError
 from .estimators.conditional import Conditional as Conditional
+from .estimators.image import ImageModel as ImageModel
 from .estimators.loading import load as load
 from .estimators.table import TableModel as TableModel
 from .estimators.table_mixture import TableMixture as TableMixture

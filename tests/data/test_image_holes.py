@@ -83,7 +83,9 @@ def test_odd_holes_are_refused(generator):
         hole_query(random_hole(4, 0, generator=generator), (4, 4, 1))
     with pytest.raises(QueryError, match=r"shape of the images, \(8, 8\); got \(4, 4\)"):
         hole_query(half_hole(4, "left"), (8, 8, 1))
-    with pytest.raises(QueryError, match="array of booleans, True = unknown; got int64"):
+    with pytest.raises(
+        QueryError, match="`hole` must be an array of booleans, one a pixel; got int64"
+    ):
         hole_query(np.ones((4, 4), dtype=np.int64), (4, 4, 1))
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.checkpoint import Law
+from anyorder.commands.runs import DOMAINS
 from anyorder.commands.showing import show
 from anyorder.configuration import describe
+from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import as_model, read_saved
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel
@@ -41,10 +43,14 @@ def describe_run(run: Path, *, json: bool) -> None:
         }
         print_json(found)
         return
-    facts = [("model of", "a table" if isinstance(model, TableModel) else "text")]
+    facts = [("model of", DOMAINS[type(model)][0])]
     if isinstance(model, TableModel):
         show(["column", "taken for", "details"], model.table_.summary())
         names: Sequence[str] = model.table_.names
+    elif isinstance(model, ImageModel):
+        sizes = "x".join(map(str, saved.notes["shape"]))
+        facts += [("shape", f"{sizes}, height x width x channels"), ("levels", f"{model.levels_}")]
+        names = saved.model.schema.names
     else:
         facts += [("alphabet", repr(model.alphabet_)), ("length", f"{model.length} characters")]
         names = [str(place) for place in range(model.length)]
@@ -58,7 +64,9 @@ def describe_run(run: Path, *, json: bool) -> None:
     show(["", str(run)], facts)
 
 
-def _variables(model: TextModel | TableModel) -> dict[str, Any]:
+def _variables(model: TextModel | TableModel | ImageModel) -> dict[str, Any]:
+    if isinstance(model, ImageModel):
+        return {"shape": list(model.shape_ or ()), "levels": model.levels_}
     if isinstance(model, TextModel):
         return {"alphabet": model.alphabet_, "length": model.length, "hole": model.hole}
     return {"columns": [line._asdict() for line in model.table_.summary()]}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from anyorder.commands.image import images_for
 from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note, show
 from anyorder.commands.text import read_text
@@ -15,6 +16,8 @@ from anyorder.diagnostics.gaps import Gap, percent
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import ConfigError, check_count, check_seed
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.image_answers import EVALUATED
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import CHECKED_ROWS
@@ -49,6 +52,8 @@ def check_file(
     model = load(run)
     if isinstance(model, TableModel):
         found, size = _check_table(model, Path(file), CHECKED_ROWS if rows is None else rows, seed)
+    elif isinstance(model, ImageModel):
+        found, size = _check_images(model, file, EVALUATED if rows is None else rows, seed)
     else:
         found, size = _check_text(model, file, CHECKED_CHUNKS if rows is None else rows, seed)
     if out is not None:
@@ -63,6 +68,12 @@ def _check_text(model: TextModel, file: str, chunks: int, seed: int) -> tuple[Ch
     """The check of the test part of a text, and how much of it was read."""
     found = model.check(read_text(file), rows=chunks, seed=seed, progress=True)
     return found, f"{found.rows:,} chunks of its test part"
+
+
+def _check_images(model: ImageModel, file: str, rows: int, seed: int) -> tuple[Check, str]:
+    """The check of the first test images, and how many these are."""
+    found = model.check(images_for(model, file), rows=rows, seed=seed, progress=True)
+    return found, f"{found.rows:,} images of its test part"
 
 
 def _check_table(model: TableModel, file: Path, rows: int, seed: int) -> tuple[Check, str]:

@@ -1,49 +1,67 @@
-"""Tables or text: which of them a verb is about, and that its options fit."""
+"""Tables, text or images: which of them a verb is about, and that its options fit."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from anyorder.commands.image import evaluate_images, fit_images, is_images
+from anyorder.commands.runs import DOMAINS
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.table import fit_table
 from anyorder.commands.text import evaluate_text, fit_text
 from anyorder.data.frames import is_table
 from anyorder.errors import ConfigError
+from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 
 Options = Mapping[str, Any]
 
+PLURALS = {"table": "tables", "text": "text", "image": "images"}
+SINGULARS = {"table": "a table", "text": "a text", "image": "images"}
 
-def fit_file(
-    file: str, *, domain: str | None, shared: Options, table: Options, text: Options
-) -> None:
-    """Fits a file as what it is, by its ending or by `domain`."""
-    tabular = is_table(file) if domain is None else domain == "table"
-    other = "text" if tabular else "table"
-    _refuse(
-        text if tabular else table,
-        f'is for {"text" if tabular else "tables"}, and "{file}" is taken for a '
-        f"{'table' if tabular else 'text'}; `--as {other}` would say otherwise.",
-    )
-    if tabular:
-        missing = table["missing"] or "mcar"
-        fit_table(Path(file), **shared, **{**table, "missing": missing})
+
+def fit_file(file: str, *, domain: str | None, shared: Options, **options: Options) -> None:
+    """Fits a file as what it is, by its name or by `domain`.
+
+    Args:
+        file: What was typed.
+        domain: "table", "text" or "image", if it was said.
+        shared: Options for all.
+        options: Options for one of them, by domain.
+    """
+    found = domain or ("table" if is_table(file) else "image" if is_images(file) else "text")
+    for other, given in options.items():
+        if other != found:
+            _refuse(
+                given,
+                f'is for {PLURALS[other]}, and "{file}" is taken for {SINGULARS[found]}; '
+                f"`--as {other}` would say otherwise.",
+            )
+    own = options[found]
+    if found == "table":
+        fit_table(Path(file), **shared, **{**own, "missing": own["missing"] or "mcar"})
+    elif found == "image":
+        fit_images(file, **shared, **own)
     else:
-        fit_text(file, **shared, **text)
+        fit_text(file, **shared, **own)
 
 
 def evaluate_file(
-    run: Path, file: str, *, table: Options, text: Options, seed: int, json: bool
+    run: Path, file: str, *, table: Options, rows: int | None, seed: int, json: bool
 ) -> None:
     """Evaluates a model on a file of its own domain."""
     model = load(run)
+    holds = f'"{run}" holds a model of {DOMAINS[type(model)][0]}.'
     if isinstance(model, TableModel):
-        _refuse(text, f'is for text, and "{run}" holds a model of a table.')
+        _refuse({"rows": rows}, f"is for text and images, and {holds}")
         evaluate_table(model, Path(file), **table, seed=seed, json=json)
+        return
+    _refuse(table, f"is for tables, and {holds}")
+    if isinstance(model, ImageModel):
+        evaluate_images(model, file, rows=rows, seed=seed, json=json)
     else:
-        _refuse(table, f'is for tables, and "{run}" holds a model of text.')
-        evaluate_text(model, file, **text, seed=seed, json=json)
+        evaluate_text(model, file, rows=rows, seed=seed, json=json)
 
 
 def _refuse(options: Options, why: str) -> None:

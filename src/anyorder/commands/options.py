@@ -37,6 +37,20 @@ Tables = Annotated[
         help="The folder with MAF's data sets; without it, a table that ships with scikit-learn.",
     ),
 ]
+ImageData = Annotated[
+    Path | None,
+    Parameter(
+        env_var="ANYORDER_DATA",
+        help="The folder with the sets of images; without it, digits that ship with scikit-learn.",
+    ),
+]
+ImageSets = Annotated[
+    list[str] | None,
+    Parameter(
+        consume_multiple=True,
+        help="Which of digits, mnist, binarized_mnist, cifar10 and imagenet32.",
+    ),
+]
 Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 """What is written in a notation of its own, such as "-> age" or -999."""
 

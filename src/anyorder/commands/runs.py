@@ -10,19 +10,21 @@ from anyorder.data.categories import CategoryColumn
 from anyorder.data.frames import as_frame, read_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import CheckpointError, SchemaError
+from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_fitting import MAR_ROUNDS
 from anyorder.estimators.text import TextModel
 from anyorder.storage import RunFolder
 
-Model = TypeVar("Model", TableModel, TextModel)
+Model = TypeVar("Model", TableModel, TextModel, ImageModel)
 
-OTHERS: dict[type, tuple[str, str]] = {
-    TableModel: ("text; this asks for one of a table", "infill"),
-    TextModel: ("a table; this asks for one of text", "query"),
+DOMAINS: dict[type, tuple[str, str]] = {
+    TableModel: ("a table", "query"),
+    TextModel: ("text", "infill"),
+    ImageModel: ("images", "inpaint"),
 }
-"""What a model that is not of a kind is of, and the verb that it answers to."""
+"""What the models of a kind are of, and a verb that they answer to."""
 
 
 def finished_step(folder: Path) -> int | None:
@@ -47,8 +49,11 @@ def read_run(run: Path, kind: type[Model]) -> Model:
     """The model of a folder, even of a stopped training, or "shipped": of one kind."""
     model = load(run)
     if not isinstance(model, kind):
-        holds, verb = OTHERS[kind]
-        raise CheckpointError(f'"{run}" holds a model of {holds}. Try `anyorder {verb}`.')
+        holds, verb = DOMAINS[type(model)]
+        raise CheckpointError(
+            f'"{run}" holds a model of {holds}; this asks for one of {DOMAINS[kind][0]}. Try '
+            f"`anyorder {verb}`."
+        )
     return model
 
 

@@ -1,4 +1,4 @@
-"""The verbs that fit a model and ask it: functions whose arguments are the flags.
+"""The verbs that fit a model and judge it: functions whose arguments are the flags.
 
 A verb imports what it needs when it runs, so that `anyorder --help` answers at once.
 """
@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from anyorder.commands.options import AnyRun, Json, Run, Seed, Whole, Written
+from anyorder.commands.options import AnyRun, Json, Seed, Whole, Written
 
 
 def fit(
     file: str,
     *,
     out: Path,
-    domain: Annotated[Literal["table", "text"] | None, Parameter(name="--as")] = None,
+    domain: Annotated[Literal["table", "text", "image"] | None, Parameter(name="--as")] = None,
     minutes: float | None = None,
     steps: Whole | None = None,
     layers: Whole | None = None,
@@ -29,10 +29,14 @@ def fit(
     missing: Literal["mcar", "mar"] | None = None,
     length: Whole | None = None,
     hole: str | None = None,
+    size: str | None = None,
+    levels: Whole | None = None,
+    turns: bool | None = None,
 ) -> None:
-    """Fit a model of a table or a text, and save it.
+    """Fit a model of a table, a text or images, and save it.
 
-    Examples: anyorder fit people.csv --out runs/people; anyorder fit book.txt --out runs/book
+    Examples: anyorder fit people.csv --out runs/people; anyorder fit book.txt --out runs/book;
+    anyorder fit pictures/ --size 16 --out runs/pictures
 
     The same command goes on with a training that was stopped. The first 90% of a text are learnt,
     the next 5% tell how training goes, and the last 5% are left for evaluate.
@@ -41,20 +45,22 @@ def fit(
     ----------
     file
         A table: .csv, .tsv (also .gz) or .parquet. Or a UTF-8 text file, text8 or its zip; or
-        "pydoc" for the text that ships with Python.
+        "pydoc" for the text that ships with Python. Or a folder of pictures; "digits", which ship
+        with scikit-learn; mnist, binarized_mnist, cifar10 or imagenet32, from ANYORDER_DATA.
     out
         The folder of the model.
     domain
         What the file is taken for, whatever its ending: a .csv can be read as text. A table has to
         end in .csv, .tsv or .parquet.
     minutes
-        The longest that training may take; if no steps are given, 7 for a table and 10 for a text.
+        The longest that training may take; if no steps are given, 7 for a table and 10 for text
+        and images.
     steps
         Of training.
     layers
-        Blocks of the network; 3 for a table, 4 for a text.
+        Blocks of the network; 3 for a table, 4 for text and images.
     width
-        Of the network; 96 for a table, 128 for a text.
+        Of the network; 96 for a table, 128 for text and images.
     heads
         Of its attention, 4; divides the width.
     queries
@@ -73,6 +79,12 @@ def fit(
         Text: characters of a chunk, the longest text that can be asked about at once; 128.
     hole
         Text: the character that will stand for an unknown one, "_"; not one of the text's own.
+    size
+        Images: the height and width that pictures are cropped and resized to, "16" or "16x24".
+    levels
+        Images: how many levels a channel is rounded to; 256, or as the set has them.
+    turns
+        Images: turn them by quarters and flip them in training.
     """
     from anyorder.commands.domains import fit_file
 
@@ -96,128 +108,7 @@ def fit(
             "missing": missing,
         },
         text={"length": length, "hole": hole},
-    )
-
-
-def impute(
-    run: Run,
-    file: Path,
-    *,
-    out: Path,
-    draws: Whole = 1,
-    how: Literal["sample", "mean", "mode"] = "sample",
-    seed: Seed = 0,
-) -> None:
-    """Fill the gaps of a table, given all that each row has.
-
-    Example: anyorder impute runs/people people.csv --out filled.csv
-
-    Parameters
-    ----------
-    file
-        A .csv, .tsv or .parquet file of any size; columns that it lacks are gaps too.
-    out
-        The file to write, of any of these kinds.
-    draws
-        How many times it is filled; with several, the columns "draw" and "row" tell them apart.
-    how
-        sample draws the gaps of a row together; mean and mode guess each by itself.
-    """
-    from anyorder.commands.table import impute_table
-
-    impute_table(run, file, out=out, draws=draws, how=how, seed=seed)
-
-
-def query(
-    run: Run,
-    *,
-    of: str,
-    given: Written = None,
-    plot: Path | None = None,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Print the distribution of columns of a table, given what is known.
-
-    Example: anyorder query runs/people --of income --given "age=30..40,job=nurse|clerk"
-
-    Parameters
-    ----------
-    of
-        A column, or several with commas between them; each is answered by itself.
-    given
-        What is known: a value age=41, an interval age=30..40 (or 30.. or ..40), a set
-        job=nurse|clerk. What holds a comma is put in double quotes.
-    plot
-        A .png, .svg or .pdf file to draw.
-    """
-    from anyorder.commands.asking import query_table
-
-    query_table(run, of=of, given=given, plot=plot, seed=seed, json=json)
-
-
-def sample(
-    run: Run, *, n: Whole = 10, given: Written = None, out: Path | None = None, seed: Seed = 0
-) -> None:
-    """Draw rows of a table, given what is known.
-
-    Example: anyorder sample runs/people --n 1000 --given "job=nurse" --out nurses.csv
-
-    Parameters
-    ----------
-    n
-        How many rows.
-    given
-        As for query.
-    out
-        A .csv, .tsv or .parquet file to write; without it, they are printed.
-    """
-    from anyorder.commands.table import sample_table
-
-    sample_table(run, n=n, given=given, out=out, seed=seed)
-
-
-def infill(
-    run: AnyRun,
-    text: str,
-    *,
-    n: Whole = 1,
-    greedy: bool = False,
-    temperature: float = 1.0,
-    top_k: Whole | None = None,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Fill the holes of a text.
-
-    Examples: anyorder infill shipped "the st_tem_nt" --n 3; anyorder infill runs/book "th_ q_ick"
-
-    A hole is written "_", unless the model was fitted with another --hole: it belongs to the model.
-
-    Parameters
-    ----------
-    text
-        What is known, with holes; it is taken for the start of a chunk.
-    n
-        How many fills.
-    greedy
-        Take the most probable character at each step; there is one such fill.
-    temperature
-        Below 1 is more cautious.
-    top_k
-        Only the k most probable characters at each step.
-    """
-    from anyorder.commands.text import infill_text
-
-    infill_text(
-        run,
-        text,
-        n=n,
-        greedy=greedy,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-        json=json,
+        image={"size": size, "levels": levels, "turns": turns},
     )
 
 
@@ -231,7 +122,7 @@ def evaluate(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Print how well a model predicts a table or the test part of a text, with standard errors.
+    """Print how well a model predicts a table, or the test part of a text or of images.
 
     Examples: anyorder evaluate runs/people new.csv; anyorder evaluate shipped pydoc
 
@@ -242,19 +133,18 @@ def evaluate(
     Parameters
     ----------
     file
-        A table or a text, as for fit.
+        As for fit.
     query
         Tables: columns to ask, in place of all and of a random half given the other.
     given
         Tables: columns that are then known.
     rows
-        Text: how many chunks; 256.
+        Text and images: how many chunks or images; 256.
     """
     from anyorder.commands.domains import evaluate_file
 
-    evaluate_file(
-        run, file, table={"query": query, "given": given}, text={"rows": rows}, seed=seed, json=json
-    )
+    table = {"query": query, "given": given}
+    evaluate_file(run, file, table=table, rows=rows, seed=seed, json=json)
 
 
 def check(
@@ -277,9 +167,10 @@ def check(
     Parameters
     ----------
     file
-        A table or a text, as for fit; of a text, the last 5% are read.
+        As for fit; of a text, the last 5% are read, and of images the test part.
     rows
-        At most so many rows, chosen at random, 2000; of a text, so many chunks, 256.
+        At most so many rows, chosen at random, 2000; of text or images, so many chunks or images,
+        256.
     out
         A folder for plots (if matplotlib is installed) and for the numbers, check.json.
     """

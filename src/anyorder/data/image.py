@@ -101,7 +101,7 @@ def from_array(pixels: Any, *, levels: int = MAX_LEVELS, name: str = "array") ->
         Shape(height=4, width=4, channels=1)
     """
     check_count("levels", levels, low=2, high=MAX_LEVELS)
-    found = _bytes(np.asarray(pixels), levels)
+    found = as_pixels(np.asarray(pixels), levels)
     train, valid, test = (found[part] for part in random_parts(len(found)))
     return Images(name, levels, train, valid, test)
 
@@ -142,7 +142,7 @@ def from_x(x: Tensor, shape: Shape | tuple[int, int, int]) -> Pixels:
             f"got {tuple(x.shape)}."
         )
     planes = x.detach().cpu().numpy().reshape(-1, channels, height, width)
-    return _bytes(planes.transpose(0, 2, 3, 1), MAX_LEVELS)
+    return as_pixels(planes.transpose(0, 2, 3, 1), MAX_LEVELS)
 
 
 def image_schema(shape: Shape | tuple[int, int, int], levels: int) -> Schema:
@@ -199,7 +199,7 @@ def check_pixels(pixels: object, levels: int = MAX_LEVELS) -> None:
         )
 
 
-def _bytes(pixels: NDArray[Any], levels: int) -> Pixels:
+def as_pixels(pixels: NDArray[Any], levels: int) -> Pixels:
     """An array of any whole numbers as `Pixels`; without an axis of channels, there is one."""
     if pixels.ndim not in (3, 4) or not pixels.size:
         raise SchemaError(

@@ -70,10 +70,14 @@ def _check_shapes(originals: Pixels, holes: Hole, completions: Pixels) -> None:
         )
 
 
+def shades(pixels: Pixels, levels: int) -> Pixels:
+    """Codes as bytes: level 0 is black and the last one white, in each channel."""
+    return np.rint(np.arange(levels) * (255 / (levels - 1))).astype(np.uint8)[pixels]
+
+
 def _colours(pixels: Pixels, levels: int) -> Pixels:
-    """Codes as colours: level 0 is black and the last one white, in each channel."""
-    shades = np.rint(np.arange(levels) * (255 / (levels - 1))).astype(np.uint8)
-    return shades[pixels].repeat(3 // pixels.shape[3], axis=3)
+    """Codes as colours."""
+    return shades(pixels, levels).repeat(3 // pixels.shape[3], axis=3)
 
 
 def _laid_out(cells: Pixels, gap: int) -> Pixels:

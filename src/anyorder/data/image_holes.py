@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from anyorder.data.image import Shape, Size, check_size
 from anyorder.data.image_files import decoded
@@ -107,18 +108,24 @@ def hole_query(hole: Hole, shape: Shape | tuple[int, int, int]) -> Query:
     Returns:
         Two sets of shape ``(vars,)``, the same for all rows.
     """
-    height, width, channels = shape
-    if not isinstance(hole, np.ndarray) or hole.dtype != np.bool_:
-        got = hole.dtype if isinstance(hole, np.ndarray) else type(hole).__name__
-        raise QueryError(f"A hole must be an array of booleans, True = unknown; got {got}.")
-    if hole.shape != (height, width):
-        raise QueryError(
-            f"A hole must have the shape of the images, {(height, width)}; got {hole.shape}."
-        )
-    if not hole.any():
+    query = pixel_set(hole, shape, argument="hole")
+    if not query.any():
         raise QueryError("A hole must have an unknown pixel; it has none.")
-    query = torch.from_numpy(np.tile(hole.ravel(), check_count("channels", channels)))
     return Query(given=~query, query=query)
+
+
+def pixel_set(pixels: Hole, shape: Shape | tuple[int, int, int], *, argument: str) -> Tensor:
+    """The variables of some pixels, in all channels. Shape ``(vars,)``."""
+    height, width, channels = shape
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.bool_:
+        got = pixels.dtype if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise QueryError(f"`{argument}` must be an array of booleans, one a pixel; got {got}.")
+    if pixels.shape != (height, width):
+        raise QueryError(
+            f"`{argument}` must have the shape of the images, {(height, width)}; got "
+            f"{pixels.shape}."
+        )
+    return torch.from_numpy(np.tile(pixels.ravel(), check_count("channels", channels)))
 
 
 def _nothing(size: Size) -> Hole:

@@ -4,13 +4,14 @@ from pathlib import Path
 
 from anyorder.checkpoint import SavedModel, load_saved
 from anyorder.errors import CheckpointError
+from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel, text_folder
 from anyorder.training.settings import default_device
 
 
-def load(folder: str | Path) -> TextModel | TableModel:
-    """Loads a model of text or of a table, onto the GPU if there is one.
+def load(folder: str | Path) -> TextModel | TableModel | ImageModel:
+    """Loads a model of text, of a table or of images, onto the GPU if there is one.
 
     Args:
         folder: Where `save` or `anyorder fit` put it. If its training was stopped before it was
@@ -25,15 +26,17 @@ def read_saved(folder: str | Path) -> SavedModel:
     return load_saved(_place(text_folder(folder)), device=default_device())
 
 
-def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel:
+def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel | ImageModel:
     """The model of what was read from a folder, by the domain in its notes."""
     domain = saved.notes.get("domain")
     if domain == "text":
         return TextModel.from_saved(saved, folder)
     if domain == "table":
         return TableModel.from_saved(saved, folder)
+    if domain == "image":
+        return ImageModel.from_saved(saved, folder)
     raise CheckpointError(
-        f'"{folder}" holds neither a model of text nor one of a table. Read it with `load_model`.'
+        f'"{folder}" holds no model of text, of a table or of images. Read it with `load_model`.'
     )
 
 

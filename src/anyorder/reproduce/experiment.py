@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from anyorder.data.image_rows import ImageRows
 from anyorder.data.text import Crops
 from anyorder.evaluation import Estimate
 from anyorder.model import AnyOrderModel
 from anyorder.reproduce.budget import equal_steps, kept_steps
 from anyorder.reproduce.catalogue import Entry
-from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.jobs import joint_source, run_jobs
 from anyorder.reproduce.options import ExperimentOptions
 from anyorder.reproduce.record import Paired, Record, Row
 from anyorder.training.fit import Validation, fit
@@ -66,7 +67,7 @@ class Study(ABC):
         """The untrained model; its weights depend on the seed of the settings only."""
 
     @abstractmethod
-    def rows(self) -> Crops | Rows:
+    def rows(self) -> Crops | Rows | ImageRows:
         """What is trained on."""
 
     @abstractmethod
@@ -108,6 +109,17 @@ class Outcome(NamedTuple):
     def metric(self, name: str) -> str:
         """The name of a metric with its unit."""
         return name if self.unit is None else f"{name}_{self.unit}"
+
+
+def joint_record(command: str, outcomes: Mapping[str, Outcome], paired: list[Paired]) -> Record:
+    """One record for several data sets, by their names."""
+    return Record(
+        command,
+        {name: outcome.settings for name, outcome in outcomes.items()},
+        [row for outcome in outcomes.values() for row in outcome.rows()],
+        paired,
+        joint_source([outcome.source for outcome in outcomes.values()]),
+    )
 
 
 def run_experiment(

@@ -8,6 +8,8 @@ from typing import ClassVar
 from anyorder.commands.options import (
     AtOnce,
     Data,
+    ImageData,
+    ImageSets,
     Json,
     KeptIn,
     Minutes,
@@ -72,17 +74,13 @@ class ExperimentOptions:
 
 
 @dataclass(frozen=True)
-class TablesOptions(ExperimentOptions):
-    """The options of `table4` and `table5`.
+class SetsOptions(ExperimentOptions):
+    """Options of experiments on several data sets, which lie in one folder.
 
     Args:
-        data: The folder with MAF's data sets; without it, a table that ships with scikit-learn.
-        out: Where runs go; the same command goes on with them.
-        sets: Which data sets; all that the folder holds by default.
+        sets: Which data sets.
     """
 
-    data: Tables = None
-    out: Runs = Path("runs/uci")
     sets: Sets = None
 
     data_word: ClassVar[str] = "DIR"
@@ -91,3 +89,31 @@ class TablesOptions(ExperimentOptions):
         """The command as it would be typed, with its data sets."""
         words = [super().command(name), *(["--sets", *self.sets] if self.sets else [])]
         return " ".join(words)
+
+
+@dataclass(frozen=True)
+class TablesOptions(SetsOptions):
+    """The options of `table4` and `table5`.
+
+    Args:
+        data: The folder with MAF's data sets; without it, a table that ships with scikit-learn.
+        out: Where runs go; the same command goes on with them.
+    """
+
+    data: Tables = None
+    out: Runs = Path("runs/uci")
+
+
+@dataclass(frozen=True)
+class ImagesOptions(SetsOptions):
+    """The options of `table2` and `table3`.
+
+    Args:
+        data: The folder with the sets of images; without it, the digits of scikit-learn.
+        out: Where runs go; the same command goes on with them.
+        sets: Which of digits, mnist, binarized_mnist, cifar10 and imagenet32.
+    """
+
+    data: ImageData = None
+    out: Runs = Path("runs/images")
+    sets: ImageSets = None

@@ -130,7 +130,6 @@ def _over_orders(
 
 
 @lru_cache(maxsize=1)  # an experiment asks for it again and again
-@lru_cache(maxsize=1)  # an experiment asks for it again and again
 def read_text(data: Path | None) -> Text:
     """Text8 from a path, or the embedded text."""
     return embedded_text() if data is None else load_text8(data)

@@ -7,10 +7,9 @@ from rich.console import Console
 
 from anyorder.data.uci import ARCHIVE, UCI, found_uci, load_uci
 from anyorder.errors import ConfigError, check_choice
-from anyorder.reproduce.experiment import Outcome, run_experiment
-from anyorder.reproduce.jobs import joint_source
+from anyorder.reproduce.experiment import Outcome, joint_record, run_experiment
 from anyorder.reproduce.options import TablesOptions
-from anyorder.reproduce.record import Paired, Record, print_json
+from anyorder.reproduce.record import Paired, print_json
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.uci_catalogue import UCI_MODELS
 from anyorder.reproduce.uci_experiment import MILLISECONDS, Questions, UciStudy
@@ -58,7 +57,8 @@ def run_table(table: UciTable, options: TablesOptions) -> None:
         name: run_experiment(table.name, names, study, options.out / options.scale / name, options)
         for name, study in studies.items()
     }
-    kept = _record(options.command(table.name), outcomes)
+    paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
+    kept = joint_record(options.command(table.name), outcomes, paired)
     if options.record is not None:
         kept.save(options.record)
     if options.json:
@@ -94,17 +94,6 @@ def _datasets(options: TablesOptions) -> list[str | None]:
             f"{ARCHIVE} there."
         )
     return [*dict.fromkeys(options.sets or found)]
-
-
-def _record(command: str, outcomes: Mapping[str, Outcome]) -> Record:
-    """One record for all data sets."""
-    return Record(
-        command,
-        {name: outcome.settings for name, outcome in outcomes.items()},
-        [row for outcome in outcomes.values() for row in outcome.rows()],
-        [pair for outcome in outcomes.values() for pair in _paired(outcome)],
-        joint_source([outcome.source for outcome in outcomes.values()]),
-    )
 
 
 def _paired(outcome: Outcome) -> list[Paired]:

@@ -1,0 +1,148 @@
+"""What one pass and a cache buy on images of 16x16 pixels in 256 levels.
+
+    python -m benchmarks.images --json
+
+One thread. The two sides of a ratio take turns in one process; a ratio is the mean over rounds, its
+standard error comes from their spread. Long rivals are timed in part and scaled by the number of
+passes, as each entry says.
+
+    log_prob_vs_loop   the likelihood of an image by one pass of a path network / by a loop of 256
+                       passes of a U-Net with as many weights, the published way (8 are timed)
+    inpaint_cached     painting the lower half with the cache / by a pass over the path so far for
+                       each pixel (whose passes are timed at nine lengths and integrated over all)
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from cyclopts import App
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from anyorder.cli import run
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.data.image import image_schema
+from anyorder.errors import check_count
+from anyorder.estimators.image import pixel_coordinates
+from anyorder.model import AnyOrderModel
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.unet import Unet
+from anyorder.protocols import RemoveGreatest, raster
+from anyorder.queries import log_prob, sample
+from anyorder.reproduce.record import Record, Row, check_record, print_json
+from benchmarks.measuring import Work, seconds, standard_error
+
+SIDE, LEVELS, TIMED = 16, 256, 8
+PATH: dict[str, Any] = {"layers": 6, "width": 192, "heads": 6}
+UNET: dict[str, Any] = {"down": 4, "middle": 2, "width": 88}
+"""As many weights as the path network has, within a few percent."""
+
+
+def build(kind: str) -> AnyOrderModel:
+    """A model of the benchmark's size, untrained."""
+    shape = (SIDE, SIDE, 1)
+    schema = image_schema(shape, LEVELS)
+    torch.manual_seed(0)
+    network: PathTransformer | Unet
+    if kind == "path":
+        network = PathTransformer(schema, **PATH, coordinates=pixel_coordinates(shape))
+    else:
+        network = Unet(schema, image_shape=shape, **UNET)
+    conditionals = CategoricalConditionals(schema, width=network.width)
+    return AnyOrderModel(schema, network, conditionals, RemoveGreatest(raster(*shape))).eval()
+
+
+def images(number: int = 1) -> Tensor:
+    """Random ones."""
+    return torch.randint(LEVELS, (number, SIDE * SIDE))
+
+
+def log_prob_vs_loop() -> float:
+    """One pass for all factors, against one pass of a masked network for each."""
+    path, masked, x = build("path"), build("unet"), images()
+    order = torch.arange(SIDE * SIDE)
+    steps = range(0, SIDE * SIDE, SIDE * SIDE // TIMED)
+
+    def one_pass(t: int) -> object:
+        features = masked.network(x, (order < t)[None])
+        return masked.conditionals(features, order[None]).log_prob(x)[:, t]
+
+    def loop() -> object:
+        with torch.no_grad():
+            return [one_pass(t) for t in steps]
+
+    return seconds(loop) * SIDE * SIDE / len(steps) / seconds(lambda: log_prob(path, x), repeats=3)
+
+
+def inpaint_cached() -> float:
+    """Painting the lower half with the cache, against a pass over the path so far for each step."""
+    model, x = build("path"), images()
+    total = SIDE * SIDE
+    half, order = total // 2, torch.arange(total)
+    given = (order < half)[None]
+    steps = [0, *range(15, half - 1, 16), half - 1]
+
+    def uncached(t: int) -> Work:
+        query = ((order >= half) & (order <= half + t))[None]
+
+        def step() -> object:
+            with torch.no_grad():
+                path = model.network(x, query, given, order)
+                return model.conditionals(path.features, path.target).sample()
+
+        return step
+
+    times = torch.tensor([seconds(uncached(t)) for t in steps], dtype=torch.float64)
+    whole = torch.trapezoid(times, torch.tensor(steps, dtype=torch.float64)) * half / (half - 1)
+    return float(whole) / seconds(lambda: sample(model, x, query=~given, given=given))
+
+
+BENCHMARKS: dict[str, Callable[[], float]] = {
+    "log_prob_vs_loop": log_prob_vs_loop,
+    "inpaint_cached": inpaint_cached,
+}
+
+app = App(name="python -m benchmarks.images", help=(__doc__ or "").splitlines()[0])
+
+
+@app.default
+def main(*, rounds: int = 3, json: bool = False, record: Path | None = None) -> None:
+    """Measures both ratios.
+
+    Args:
+        rounds: How often each is measured, after once to warm up.
+        json: Print one JSON object in place of the table.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    check_count("rounds", rounds, low=2)
+    check_record(record)
+    torch.set_num_threads(1)
+    found = {}
+    with Console(stderr=True).status("Measuring ...") as status:
+        for name, measure in BENCHMARKS.items():
+            status.update(f"Measuring {name} ...")
+            measure()
+            found[name] = torch.tensor([measure() for _ in range(rounds)])
+    result = {name: float(values.mean()) for name, values in found.items()}
+    errors = {name: standard_error(values) for name, values in found.items()}
+    sizes = {kind: build(kind).num_parameters for kind in ("path", "unet")}
+    if record is not None:
+        shape = {"side": SIDE, "levels": LEVELS, "parameters": sizes, "threads": 1}
+        lines = [Row("random", "path", name, result[name], errors[name], rounds) for name in result]
+        Record(f"python -m benchmarks.images --rounds {rounds}", shape, lines).save(record)
+    if json:
+        print_json(result | {f"{name}_se": error for name, error in errors.items()})
+        return
+    table = Table(title=f"{SIDE}x{SIDE} pixels, {sizes['path']:,} and {sizes['unet']:,} weights")
+    table.add_column("ratio")
+    table.add_column("times faster", justify="right")
+    for name, value in result.items():
+        table.add_row(name, f"{value:.2f} ± {errors[name]:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    run(app)
