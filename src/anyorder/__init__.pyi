@@ -46,6 +46,7 @@ from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom
 from .protocols import channel_interleaved as channel_interleaved
 from .protocols import lexicographic as lexicographic
+from .protocols import patch_major as patch_major
 from .protocols import raster as raster
 from .protocols import strided as strided
 from .queries import entropy as entropy
