@@ -36,6 +36,7 @@ from .masks import MaskDistribution as MaskDistribution
 from .masks import Rectangle as Rectangle
 from .masks import UniformCardinality as UniformCardinality
 from .model import AnyOrderModel as AnyOrderModel
+from .networks.patch_path import PatchPathTransformer as PatchPathTransformer
 from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp
 from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
