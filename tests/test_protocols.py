@@ -13,6 +13,7 @@ from anyorder import (
     RemoveRandom,
     channel_interleaved,
     lexicographic,
+    patch_major,
     raster,
     strided,
 )
@@ -36,6 +37,18 @@ def test_orders_of_images():
     pixels = channel_interleaved(2, 3, 2).view(6, 2)
     assert torch.equal(pixels[:, 1] - pixels[:, 0], torch.full((6,), 6))
     assert torch.equal(pixels[:, 0], torch.arange(6))
+
+
+def test_patches_are_finished_one_after_another():
+    order = patch_major(4, 6, 3, patch=(2, 3))
+    assert torch.equal(order.sort().values, torch.arange(72))
+    channel, row, column = torch.unravel_index(order, (3, 4, 6))
+    patch, pixel = row // 2 * 2 + column // 3, row % 2 * 3 + column % 3
+    assert torch.equal(patch, torch.arange(4).repeat_interleave(18))
+    assert torch.equal(pixel, torch.arange(6).repeat_interleave(3).repeat(4))
+    assert torch.equal(channel, torch.arange(3).repeat(24))
+    assert torch.equal(patch_major(4, 6, 3, patch=1), channel_interleaved(4, 6, 3))
+    assert torch.equal(patch_major(4, 6, patch=(4, 6)), raster(4, 6))
 
 
 @given(st.permutations(range(6)))
@@ -83,6 +96,7 @@ BAD_INPUT = {
     "empty": (lambda: RemoveGreatest([]), "one vector of whole numbers"),
     "words": (lambda: RemoveGreatest("ab"), "must be a list of whole numbers; got 'ab'"),
     "matrix": (lambda: RemoveGreatest([[0, 1]]), "got shape (1, 2)"),
+    "patch": (lambda: patch_major(4, 6, patch=4), "patches of 4 x 4 for 4 x 6 pixels"),
     "width 0": (lambda: raster(3, 0), "`width` must be a whole number, 1 or more; got 0"),
 }
 

@@ -18,19 +18,35 @@ from anyorder import (
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.enumeration import _all_questions
 from anyorder.model import AnyOrderModel
+from anyorder.networks.patch_path import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.queries import log_prob, sample
 from tests.networks.conftest import schema_of, wake
 
+
+def patches(schema, **shape):
+    """An image of one line, in patches of two pixels, or of one if their number is odd."""
+    number = len(schema)
+    trunk = {"trunk_layers": 2, "trunk_width": 8, "trunk_heads": 2}
+    image = {"image_shape": (1, number, 1), "patch": (1, 2 - number % 2)}
+    return PatchPathTransformer(schema, **image, **trunk, **shape)
+
+
 NETWORKS = {
     "masked": Transformer,
     "two_streams": PathTransformer,
     "one_stream": SingleStreamPathTransformer,
+    "patches": patches,
 }
 SHAPE = {"layers": 2, "width": 16, "heads": 2}
-PATHS = pytest.mark.parametrize("name", ["two_streams", "one_stream"])
+PATHS = pytest.mark.parametrize("name", ["two_streams", "one_stream", "patches"])
+SIZES = {"own_levels": (2, 3, 2), "shared_levels": (3, 3, 3)}
+# The variables of an image are alike.
+SIZES_OF = [
+    (name, kind) for name in NETWORKS for kind in SIZES if (name, kind) != ("patches", "own_levels")
+]
 
 
 def model_of(name, sizes, protocol):
@@ -40,10 +56,10 @@ def model_of(name, sizes, protocol):
     return AnyOrderModel(schema, wake(NETWORKS[name](schema, **SHAPE)), head, protocol).eval()
 
 
-@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 3, 3)], ids=["own_levels", "shared_levels"])
+@pytest.mark.parametrize(("name", "kind"), SIZES_OF)
 @pytest.mark.parametrize("protocol", [RemoveGreatest([2, 0, 1]), RemoveRandom()], ids=repr)
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_conditional_sums_to_one(name, protocol, sizes):
+def test_every_conditional_sums_to_one(name, protocol, kind):
+    sizes = SIZES[kind]
     model = model_of(name, sizes, protocol)
     worlds = torch.tensor(list(product(*(range(size) for size in sizes))))
     for given, query in zip(*_all_questions(3), strict=True):

@@ -36,6 +36,7 @@ from .masks import MaskDistribution as MaskDistribution
 from .masks import Rectangle as Rectangle
 from .masks import UniformCardinality as UniformCardinality
 from .model import AnyOrderModel as AnyOrderModel
+from .networks.patch_path import PatchPathTransformer as PatchPathTransformer
 from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp
 from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
@@ -46,6 +47,7 @@ from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom
 from .protocols import channel_interleaved as channel_interleaved
 from .protocols import lexicographic as lexicographic
+from .protocols import patch_major as patch_major
 from .protocols import raster as raster
 from .protocols import strided as strided
 from .queries import entropy as entropy

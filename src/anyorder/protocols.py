@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anyorder.errors import check_count, check_permutation, check_sets
+from anyorder.errors import ConfigError, check_count, check_permutation, check_sets
 from anyorder.random_sets import uniform
 
 
@@ -151,6 +151,41 @@ def channel_interleaved(height: int, width: int, channels: int = 1) -> Tensor:
         tensor([0, 2, 4, 1, 3, 5])
     """
     return raster(height, width, channels).view(channels, height * width).T.flatten()
+
+
+def patch_major(
+    height: int, width: int, channels: int = 1, *, patch: int | Sequence[int]
+) -> Tensor:
+    """Images patch by patch, row by row; the pixels of a patch as in `channel_interleaved`.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        channels: Of a pixel.
+        patch: The side of a square patch, or height and width of a patch; they divide the image's.
+
+    Example:
+        >>> patch_major(2, 4, patch=2)
+        tensor([0, 1, 4, 5, 2, 3, 6, 7])
+    """
+    pixels = channel_interleaved(height, width, channels)
+    rows, columns = patch_sides(height, width, patch)
+    grid = pixels.view(height // rows, rows, width // columns, columns, channels)
+    return grid.transpose(1, 2).flatten()
+
+
+def patch_sides(height: int, width: int, patch: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width of the patches that an image is cut into."""
+    sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
+    if len(sides) != 2:
+        raise ConfigError(f"`patch` must be one number, or a height and a width; got {patch!r}.")
+    rows, columns = (check_count("patch", side) for side in sides)
+    if height % rows or width % columns:
+        raise ConfigError(
+            f"`patch` must divide the height and the width of the image; got patches of {rows} x "
+            f"{columns} for {height} x {width} pixels."
+        )
+    return rows, columns
 
 
 def _num_pixels(height: int, width: int) -> int:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
+from anyorder.networks.patch_path import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
@@ -43,14 +44,20 @@ def mixed_schema(*context: Variable) -> Schema:
 SHAPE = {"layers": 3, "width": 16, "heads": 2}
 ALIKE = schema_of(*[5] * NUM_VARIABLES)
 TABLE = {"positions": "absolute", "shared": False}
+# Lines of three pixels: the order 0, 1, 2, ... goes patch by patch.
+PATCHES = {"image_shape": (3, 3, 1), "patch": (1, 3)}
+TRUNK = {"trunk_layers": 2, "trunk_width": 8, "trunk_heads": 2}
 
 
 @pytest.fixture(
-    params=[(net, kind) for net in PATH_NETWORKS for kind in ("both", "rotary", "table")],
+    params=[(net, kind) for net in PATH_NETWORKS for kind in ("both", "rotary", "table")]
+    + [("patch", "image")],
     ids="-".join,
 )
 def path_network(request) -> torch.nn.Module:
     network, kind = request.param
+    if kind == "image":
+        return wake(PatchPathTransformer(ALIKE, **PATCHES, **TRUNK, **SHAPE))
     if kind == "table":
         return wake(PATH_NETWORKS[network](mixed_schema(), **SHAPE, **TABLE))
     return wake(PATH_NETWORKS[network](ALIKE, **SHAPE, positions=kind))

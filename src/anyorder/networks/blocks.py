@@ -20,12 +20,15 @@ ROTARY_BASE = 10_000.0
 MLP_RATIO = 4
 
 
-def check_shape(layers: int, width: int, heads: int) -> None:
-    """Refuses a network without blocks, or whose heads do not share its width."""
+def check_shape(layers: int, width: int, heads: int, *, part: str = "") -> None:
+    """Refuses a network without blocks, or whose heads do not share its width.
+
+    The names of the arguments of a part of a network begin with `part`.
+    """
     for name, value in (("layers", layers), ("width", width), ("heads", heads)):
-        check_count(name, value)
+        check_count(part + name, value)
     if width % heads:
-        raise ConfigError(f"`heads` must divide `width`; got {heads} and {width}.")
+        raise ConfigError(f"`{part}heads` must divide `{part}width`; got {heads} and {width}.")
 
 
 class Rotary(nn.Module):

@@ -1,12 +1,25 @@
 """What a path network remembers between steps: the key/value cache, and attention over it."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values, per block
+
+
+class Memory(Protocol):
+    """What the new tokens of a step are added to, and attend to."""
+
+    def append(self, block: int, keys: Tensor, values: Tensor) -> None:
+        """Takes the keys and values of new tokens."""
+        ...
+
+    def attend(self, block: int, queries: Tensor, *, new: int, skipped: int = 0) -> Tensor:
+        """Attention over what is remembered and the `new` tokens; see `PathState.attend`."""
+        ...
 
 
 @dataclass
@@ -115,9 +128,9 @@ class PathState:
     def _attend_evidence(self, block: int, queries: Tensor) -> Tensor:
         known = None if self.known is None else self.known[:, None, None]
         attended = F.scaled_dot_product_attention(
-            self._by_row(queries), *self.evidence[block], attn_mask=known
+            _by_row(queries, self.draws), *self.evidence[block], attn_mask=known
         )
-        return self._by_draw(attended)
+        return _by_draw(attended, self.draws)
 
     def _attend_joined(
         self, block: int, queries: Tensor, told: int, later: Tensor | None
@@ -131,27 +144,58 @@ class PathState:
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
 
     def _attend_apart(self, block: int, queries: Tensor, told: int, later: Tensor | None) -> Tensor:
-        """Several draws a row: scores against shared evidence and own told tokens, one softmax.
+        """Several draws a row: evidence is apart from the told tokens, and shared."""
+        keys, values = (cache[:, :, :told] for cache in self.told[block])
+        return attend_shared(
+            queries,
+            self.evidence[block],
+            (keys, values),
+            draws=self.draws,
+            known=self.known,
+            unseen=later,
+        )
 
-        Scores on evidence are ``(rows, heads, draws * tokens, evidence)``: one product a row.
-        """
-        keys, values = self.evidence[block]
-        told_keys, told_values = (cache[:, :, :told] for cache in self.told[block])
-        queries = queries * queries.shape[-1] ** -0.5
-        scores = self._by_row(queries) @ keys.transpose(-1, -2)
-        if self.known is not None:
-            scores = scores.masked_fill(~self.known[:, None, None], -torch.inf)
-        told_scores = queries @ told_keys.transpose(-1, -2)  # (batch, heads, tokens, told)
-        if later is not None:
-            told_scores = told_scores.masked_fill(later, -torch.inf)
-        weights = torch.cat([self._by_draw(scores), told_scores], dim=-1).softmax(dim=-1)
-        evidence_weights, told_weights = weights.tensor_split([keys.shape[2]], dim=-1)
-        return self._by_draw(self._by_row(evidence_weights) @ values) + told_weights @ told_values
 
-    def _by_row(self, tensor: Tensor) -> Tensor:
-        """(rows * draws, heads, tokens, n) -> (rows, heads, draws * tokens, n)."""
-        return tensor.unflatten(0, (-1, self.draws)).transpose(1, 2).flatten(2, 3)
+def attend_shared(
+    queries: Tensor,
+    evidence: tuple[Tensor, Tensor],
+    told: tuple[Tensor, Tensor],
+    *,
+    draws: int,
+    known: Tensor | None = None,
+    unseen: Tensor | None = None,
+) -> Tensor:
+    """Attention over evidence that the draws of a row share and told tokens of their own.
 
-    def _by_draw(self, tensor: Tensor) -> Tensor:
-        """(rows, heads, draws * tokens, n) -> (rows * draws, heads, tokens, n)."""
-        return tensor.unflatten(2, (self.draws, -1)).transpose(1, 2).flatten(0, 1)
+    Scores on evidence are ``(rows, heads, draws * tokens, evidence)``: one product a row.
+
+    Args:
+        queries: Shape ``(rows * draws, heads, tokens, head_dim)``.
+        evidence: Keys and values. Shapes ``(rows, heads, evidence, head_dim)``.
+        told: Keys and values. Shapes ``(rows * draws, heads, told, head_dim)``.
+        draws: Of a row, neighbours in the batch.
+        known: False where evidence is padding. Shape ``(rows, evidence)``.
+        unseen: True where a told token is hidden; broadcast to
+            ``(rows * draws, heads, tokens, told)``.
+    """
+    queries = queries * queries.shape[-1] ** -0.5
+    scores = _by_row(queries, draws) @ evidence[0].transpose(-1, -2)
+    if known is not None:
+        scores = scores.masked_fill(~known[:, None, None], -torch.inf)
+    told_scores = queries @ told[0].transpose(-1, -2)  # (batch, heads, tokens, told)
+    if unseen is not None:
+        told_scores = told_scores.masked_fill(unseen, -torch.inf)
+    weights = torch.cat([_by_draw(scores, draws), told_scores], dim=-1).softmax(dim=-1)
+    evidence_weights, told_weights = weights.tensor_split([evidence[0].shape[2]], dim=-1)
+    attended = _by_row(evidence_weights, draws) @ evidence[1]
+    return _by_draw(attended, draws) + told_weights @ told[1]
+
+
+def _by_row(tensor: Tensor, draws: int) -> Tensor:
+    """(rows * draws, heads, tokens, n) -> (rows, heads, draws * tokens, n)."""
+    return tensor.unflatten(0, (-1, draws)).transpose(1, 2).flatten(2, 3)
+
+
+def _by_draw(tensor: Tensor, draws: int) -> Tensor:
+    """(rows, heads, draws * tokens, n) -> (rows * draws, heads, tokens, n)."""
+    return tensor.unflatten(2, (draws, -1)).transpose(1, 2).flatten(0, 1)

@@ -16,7 +16,7 @@ from anyorder.networks.blocks import Block, Rotary, check_shape
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
 from anyorder.networks.path_attention import Segment, attend, path_segments
-from anyorder.networks.path_state import PathState
+from anyorder.networks.path_state import Memory, PathState
 from anyorder.networks.paths import Bucket, along_paths, evidence_lists, read_only, trim
 from anyorder.variables import Schema
 
@@ -150,20 +150,20 @@ class PathStreams(PathNetwork[PathState]):
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
 
-    def _step(self, state: PathState, tokens: Tokens, *, asked: int) -> Tensor:
-        """Runs new tokens, adds their keys to the cache, returns features of the last ``asked``."""
+    def _step(self, memory: Memory, tokens: Tokens, *, asked: int) -> Tensor:
+        """Runs new tokens, adds their keys to memory, returns features of the last ``asked``."""
         hidden = tokens.hidden
         looking, at = self._turn(tokens.looks_from), self._turn(tokens.is_at)
         new, skipped = tokens.is_at.shape[1], 0
         for index, block in enumerate(self.blocks):
             normed = block.normalise(hidden)
             if new:
-                state.append(index, *block.keys_values(normed[:, :new], at))
+                memory.append(index, *block.keys_values(normed[:, :new], at))
             if block is self.blocks[-1]:
                 skipped = hidden.shape[1] - asked
                 hidden, normed, looking = _after(skipped, hidden, normed, looking)
             queries = block.queries(normed, looking)
-            attended = state.attend(index, queries, new=new, skipped=skipped)
+            attended = memory.attend(index, queries, new=new, skipped=skipped)
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
 
