@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 from cyclopts import App
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from anyorder.cli import run
@@ -32,8 +30,8 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.unet import Unet
 from anyorder.protocols import RemoveGreatest, raster
 from anyorder.queries import log_prob, sample
-from anyorder.reproduce.record import Record, Row, check_record, print_json
-from benchmarks.measuring import Work, seconds, standard_error
+from anyorder.reproduce.record import check_record
+from benchmarks.measuring import Work, all_steps, publish_ratios, seconds, times_faster
 
 SIDE, LEVELS, TIMED = 16, 256, 8
 PATH: dict[str, Any] = {"layers": 6, "width": 192, "heads": 6}
@@ -95,9 +93,8 @@ def inpaint_cached() -> float:
 
         return step
 
-    times = torch.tensor([seconds(uncached(t)) for t in steps], dtype=torch.float64)
-    whole = torch.trapezoid(times, torch.tensor(steps, dtype=torch.float64)) * half / (half - 1)
-    return float(whole) / seconds(lambda: sample(model, x, query=~given, given=given))
+    painting = seconds(lambda: sample(model, x, query=~given, given=given))
+    return all_steps(uncached, steps) / painting
 
 
 BENCHMARKS: dict[str, Callable[[], float]] = {
@@ -120,28 +117,16 @@ def main(*, rounds: int = 3, json: bool = False, record: Path | None = None) -> 
     check_count("rounds", rounds, low=2)
     check_record(record)
     torch.set_num_threads(1)
-    found = {}
-    with Console(stderr=True).status("Measuring ...") as status:
-        for name, measure in BENCHMARKS.items():
-            status.update(f"Measuring {name} ...")
-            measure()
-            found[name] = torch.tensor([measure() for _ in range(rounds)])
-    result = {name: float(values.mean()) for name, values in found.items()}
-    errors = {name: standard_error(values) for name, values in found.items()}
     sizes = {kind: build(kind).num_parameters for kind in ("path", "unet")}
-    if record is not None:
-        shape = {"side": SIDE, "levels": LEVELS, "parameters": sizes, "threads": 1}
-        lines = [Row("random", "path", name, result[name], errors[name], rounds) for name in result]
-        Record(f"python -m benchmarks.images --rounds {rounds}", shape, lines).save(record)
-    if json:
-        print_json(result | {f"{name}_se": error for name, error in errors.items()})
-        return
-    table = Table(title=f"{SIDE}x{SIDE} pixels, {sizes['path']:,} and {sizes['unet']:,} weights")
-    table.add_column("ratio")
-    table.add_column("times faster", justify="right")
-    for name, value in result.items():
-        table.add_row(name, f"{value:.2f} ± {errors[name]:.2f}")
-    Console().print(table)
+    publish_ratios(
+        times_faster(BENCHMARKS, rounds),
+        rounds,
+        command="python -m benchmarks.images",
+        settings={"side": SIDE, "levels": LEVELS, "parameters": sizes, "threads": 1},
+        title=f"{SIDE}x{SIDE} pixels, {sizes['path']:,} and {sizes['unet']:,} weights: ratios",
+        record=record,
+        json=json,
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,20 @@
 """How time and memory are measured."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports its own starts otherwise
 
-from torch import Tensor
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, float64, tensor, trapezoid
 from torch.profiler import ProfilerActivity, profile
+
+from anyorder.reproduce.record import Record, Row, print_json
 
 Work = Callable[[], object]
 
@@ -33,6 +39,53 @@ def peak_bytes(work: Work) -> int:
             held += event.nbytes()
             peak = max(peak, held)
     return peak
+
+
+def times_faster(
+    benchmarks: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Each ratio as a mean over rounds with its standard error, after one round to warm up."""
+    found = {}
+    with Console(stderr=True).status("Measuring ...") as status:
+        for name, measure in benchmarks.items():
+            status.update(f"Measuring {name} ...")
+            measure()
+            values = tensor([measure() for _ in range(rounds)])
+            found[name] = float(values.mean()), standard_error(values)
+    return found
+
+
+def all_steps(step: Callable[[int], Work], steps: Sequence[int]) -> float:
+    """The time of steps 0 to the last one of a list, of which those that are listed are timed."""
+    times = tensor([seconds(step(t)) for t in steps], dtype=float64)
+    count = steps[-1] + 1
+    return float(trapezoid(times, tensor(steps, dtype=float64))) * count / (count - 1)
+
+
+def publish_ratios(
+    found: Mapping[str, tuple[float, float]],
+    rounds: int,
+    *,
+    command: str,
+    settings: dict[str, Any],
+    title: str,
+    record: Path | None,
+    json: bool,
+) -> None:
+    """Keeps ratios as a record, and prints them as JSON or as a table."""
+    if record is not None:
+        rows = [Row("random", "path", name, *ratio, rounds) for name, ratio in found.items()]
+        Record(f"{command} --rounds {rounds}", settings, rows).save(record)
+    if json:
+        values = {name: value for name, (value, _) in found.items()}
+        print_json(values | {f"{name}_se": error for name, (_, error) in found.items()})
+        return
+    table = Table(title=title)
+    table.add_column("ratio")
+    table.add_column("value", justify="right")
+    for name, (value, error) in found.items():
+        table.add_row(name, f"{value:.2f} ± {error:.2f}")
+    Console().print(table)
 
 
 def standard_error(values: Tensor) -> float:

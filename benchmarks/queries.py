@@ -23,8 +23,6 @@ from typing import Any
 
 import torch
 from cyclopts import App
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from anyorder.cli import run
@@ -39,8 +37,15 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.queries import log_prob, sample
-from anyorder.reproduce.record import Record, Row, check_record, print_json
-from benchmarks.measuring import Work, peak_bytes, seconds, standard_error
+from anyorder.reproduce.record import check_record
+from benchmarks.measuring import (
+    Work,
+    all_steps,
+    peak_bytes,
+    publish_ratios,
+    seconds,
+    times_faster,
+)
 
 LAYERS, WIDTH, HEADS, N, ROWS = 6, 384, 6, 250, 16
 
@@ -114,9 +119,7 @@ def sample_cached(batch: int) -> float:
 
         return step
 
-    times = torch.tensor([seconds(uncached(t)) for t in steps], dtype=torch.float64)
-    whole = torch.trapezoid(times, torch.tensor(steps, dtype=torch.float64)) * N / (N - 1)
-    return float(whole) / seconds(lambda: sample(model, x))
+    return all_steps(uncached, steps) / seconds(lambda: sample(model, x))
 
 
 def train_step_over_floor() -> float:
@@ -164,22 +167,16 @@ def main(
     check_count("rounds", rounds, low=2)
     check_record(record)
     torch.set_num_threads(1)
-    found = {}
-    with Console(stderr=True).status("Measuring ...") as status:
-        for name in only or BENCHMARKS:
-            status.update(f"Measuring {name} ...")
-            BENCHMARKS[name]()
-            found[name] = torch.tensor([BENCHMARKS[name]() for _ in range(rounds)])
-    result = {name: float(values.mean()) for name, values in found.items()}
-    errors = {name: standard_error(values) for name, values in found.items()}
-    if record is not None:
-        shape = {"layers": LAYERS, "width": WIDTH, "N": N, "rows": ROWS, "threads": 1}
-        lines = [Row("random", "path", name, result[name], errors[name], rounds) for name in result]
-        Record(f"python -m benchmarks.queries --rounds {rounds}", shape, lines).save(record)
-    if json:
-        print_json(result | {f"{name}_se": error for name, error in errors.items()})
-    else:
-        _show(result, errors)
+    chosen = {name: BENCHMARKS[name] for name in only or BENCHMARKS}
+    publish_ratios(
+        times_faster(chosen, rounds),
+        rounds,
+        command="python -m benchmarks.queries",
+        settings={"layers": LAYERS, "width": WIDTH, "N": N, "rows": ROWS, "threads": 1},
+        title=f"{LAYERS} layers, width {WIDTH}, N = {N}: times faster (the last: over)",
+        record=record,
+        json=json,
+    )
 
 
 @app.command
@@ -226,15 +223,6 @@ def _draw_growth(out: Path, lines: list[tuple[str, int, float, int]]) -> None:
             axes.set_ylim(bottom=0)
         axes.legend()
     figure.savefig(out, dpi=160)
-
-
-def _show(result: dict[str, float], errors: dict[str, float]) -> None:
-    table = Table(title=f"{LAYERS} layers, width {WIDTH}, N = {N}: times faster (the last: over)")
-    table.add_column("ratio")
-    table.add_column("value", justify="right")
-    for name, value in result.items():
-        table.add_row(name, f"{value:.2f} ± {errors[name]:.2f}")
-    Console().print(table)
 
 
 if __name__ == "__main__":

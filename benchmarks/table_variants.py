@@ -16,7 +16,7 @@ from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import row_log_prob
 from anyorder.evaluation import Estimate
 from anyorder.query_laws import QueryLaw
-from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
+from anyorder.reproduce.record import Paired, Record, Row, check_record
 from benchmarks.table_sets import TableSet, load_set
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -81,11 +81,7 @@ def comparison(
         parts += [f"--only {' '.join(only)}"] if only else []
         parts += [f"--minutes {minutes:g}", f"--rows {rows}"]
         found = Record(" ".join(parts), settings, kept, paired)
-        if record is not None:
-            found.save(record)
-        if json:
-            print_json(found.to_json())
-        else:
+        if found.publish(record, json=json):
             _show(found.rows, found.paired)
 
     return measure

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from anyorder.cli import run
 from anyorder.errors import ConfigError, check_choice, check_count
-from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
+from anyorder.reproduce.record import Paired, Record, Row, check_record
 from benchmarks.rival_environments import RIVALS, default_folder
 from benchmarks.table_contest import Scored, ours, theirs
 from benchmarks.table_scores import LIKELIHOODS
@@ -108,11 +108,7 @@ def measure(
     )
     command = f"python -m benchmarks.tables --data DIR --minutes {minutes:g}{chosen}"
     written = Record(command, settings, _rows(found), _paired(found))
-    if record is not None:
-        written.save(record)
-    if json:
-        print_json(written.to_json())
-    else:
+    if written.publish(record, json=json):
         _show(found)
 
 

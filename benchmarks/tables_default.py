@@ -26,7 +26,7 @@ from rich.table import Table
 from anyorder.cli import run
 from anyorder.estimators.table import TableModel
 from anyorder.evaluation import Estimate
-from anyorder.reproduce.record import Paired, Record, Row, check_record, print_json
+from anyorder.reproduce.record import Paired, Record, Row, check_record
 from benchmarks.table_sets import BINARY, MIXED, TableSet, load_set
 
 ELSEWHERE = {
@@ -73,11 +73,7 @@ def measure(
     chosen = f" --sets {' '.join(sets)}" if sets else ""
     command = f"python -m benchmarks.tables_default --data DIR{chosen}"
     kept = Record(command, settings, rows, paired)
-    if record is not None:
-        kept.save(record)
-    if json:
-        print_json(kept.to_json())
-    else:
+    if kept.publish(record, json=json):
         _show(rows)
 
 

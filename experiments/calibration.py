@@ -24,7 +24,7 @@ from anyorder.cli import run
 from anyorder.diagnostics.report import Check
 from anyorder.errors import check_count
 from anyorder.estimators.table import TableModel
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 from benchmarks.table_sets import load_set
 
 SETS = ("adult", "diamonds")
@@ -68,11 +68,7 @@ def measure(
     }
     command = f"python -m experiments.calibration --data DIR --sets {' '.join(names)} --rows {rows}"
     kept = Record(command, settings, found)
-    if record is not None:
-        kept.save(record)
-    if json:
-        print_json(kept.to_json())
-    else:
+    if kept.publish(record, json=json):
         _show(found)
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from anyorder.cli import run
 from anyorder.estimators.table import TableModel
 from anyorder.evaluation import Estimate
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 
 ROWS, FRESH = 20_000, 2_000
 
@@ -67,11 +67,7 @@ def measure(
             rows.append(Row(name, "TableModel", f"kl {question}", found.value, found.se, FRESH))
     command = f"python -m experiments.known_joints --minutes {minutes:g} --seed {seed}"
     kept = Record(command, {"rows": ROWS, "fresh": FRESH}, rows)
-    if record is not None:
-        kept.save(record)
-    if json:
-        print_json(kept.to_json())
-    else:
+    if kept.publish(record, json=json):
         Console().print(_shown(rows))
 
 

@@ -9,7 +9,7 @@ A record is what `table_orders`, `query_law_matrix` or `table_networks` wrote, o
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyclopts import App
 from matplotlib.figure import Figure
@@ -60,45 +60,66 @@ def _cells(record: Mapping[str, Any], dataset: str) -> tuple[Cells, Cells]:
     return rows, pairs
 
 
+class Panel(NamedTuple):
+    """Where the numbers of a set are drawn; only the first panel names its rows."""
+
+    axes: Any
+    record: Mapping[str, Any]
+    rows: Cells
+    pairs: Cells
+
+    def keys(self, cells: Cells) -> tuple[list[str], list[str]]:
+        """The variants and the kinds of questions, each in the order in which they came."""
+        variants, kinds = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
+        return variants, kinds
+
+    def label(self, variants: list[str], *, first: bool, **labels: str) -> None:
+        """Names the variants along the side, and the set above."""
+        self.axes.set_yticks(range(len(variants)), variants if first else [""] * len(variants))
+        self.axes.set(title=self.record["rows"][0]["dataset"], **labels)
+
+
+def _panels(name: str, width: float) -> tuple[Figure, list[Panel]]:
+    """A figure with a panel for each set."""
+    found = records(name)
+    figure = Figure(figsize=(width * len(found), 4.2), layout="constrained")
+    places = figure.subplots(1, len(found), squeeze=False)[0]
+    return figure, [
+        Panel(axes, record, *_cells(record, record["rows"][0]["dataset"]))
+        for axes, record in zip(places, found, strict=True)
+    ]
+
+
 def draw_matrix(name: str) -> Figure:
     """What a model loses on each kind of question to the one that was trained best for it."""
-    found = records(name)
-    figure = Figure(figsize=(4.6 * len(found), 4.2), layout="constrained")
-    for place, (axes, record) in enumerate(
-        zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True)
-    ):
-        dataset = record["rows"][0]["dataset"]
-        rows, _ = _cells(record, dataset)
-        variants, kinds = (list(dict.fromkeys(key[i] for key in rows)) for i in (0, 1))
+    figure, panels = _panels(name, 4.6)
+    for panel in panels:
+        first, axes, rows = panel is panels[0], panel.axes, panel.rows
+        variants, kinds = panel.keys(rows)
         best = {kind: max(rows[v, kind]["value"] for v in variants) for kind in kinds}
         lost = [[best[kind] - rows[v, kind]["value"] for kind in kinds] for v in variants]
         # Colours by a root: a tenth of a nat and ten nats are both to be seen.
-        axes.imshow([[value**0.25 for value in row] for row in lost], cmap="Blues", vmin=0)
+        roots = [[value**0.25 for value in row] for row in lost]
+        axes.imshow(roots, cmap="Blues", vmin=0)
+        darkest = max(map(max, roots))
         for i, row in enumerate(lost):
             for j, value in enumerate(row):
-                dark = value**0.25 > 0.6 * max(v**0.25 for part in lost for v in part)
-                axes.text(
-                    j, i, f"{value:.2f}", ha="center", va="center", color="w" if dark else "k"
-                )
+                colour = "w" if roots[i][j] > 0.6 * darkest else "k"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour)
         axes.set_xticks(range(len(kinds)), [k.removesuffix("_nats") for k in kinds], rotation=40)
-        axes.set_yticks(range(len(variants)), variants if place == 0 else [""] * len(variants))
-        axes.set(title=dataset, xlabel="asked", ylabel="trained for" if place == 0 else "")
+        panel.label(variants, first=first, xlabel="asked", ylabel="trained for" if first else "")
     figure.suptitle("Nats a row behind the best of the column: 0 is best")
     return figure
 
 
 def draw_differences(name: str) -> Figure:
     """What each variant differs from the first, with two standard errors to both sides."""
-    found = records(name)
-    figure = Figure(figsize=(4.2 * len(found), 4.2), layout="constrained")
-    for place, (axes, record) in enumerate(
-        zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True)
-    ):
-        dataset = record["rows"][0]["dataset"]
-        _, pairs = _cells(record, dataset)
-        variants, kinds = (list(dict.fromkeys(key[i] for key in pairs)) for i in (0, 1))
+    figure, panels = _panels(name, 4.2)
+    for panel in panels:
+        axes = panel.axes
+        variants, kinds = panel.keys(panel.pairs)
         for offset, kind in enumerate(kinds):
-            chosen = [pairs[variant, kind] for variant in variants]
+            chosen = [panel.pairs[variant, kind] for variant in variants]
             axes.errorbar(
                 [pair["difference"] for pair in chosen],
                 [i + 0.2 * (offset - (len(kinds) - 1) / 2) for i in range(len(chosen))],
@@ -108,10 +129,9 @@ def draw_differences(name: str) -> Figure:
                 label=kind.removesuffix("_nats"),
             )
         axes.axvline(0, color="grey", linewidth=1)
-        axes.set_yticks(range(len(variants)), variants if place == 0 else [""] * len(variants))
         axes.invert_yaxis()
-        first = record["paired"][0]["b"]
-        axes.set(title=dataset, xlabel=f"nats a row more than `{first}`")
+        than = panel.record["paired"][0]["b"]
+        panel.label(variants, first=panel is panels[0], xlabel=f"nats a row more than `{than}`")
     figure.axes[0].legend()
     return figure
 

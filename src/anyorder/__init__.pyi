@@ -9,6 +9,7 @@ from .conditionals.mixed import MixedConditionals as MixedConditionals
 from .diagnostics.check import check_model as check_model
 from .diagnostics.report import Check as Check
 from .errors import AnyOrderError as AnyOrderError
+from .errors import AnyOrderWarning as AnyOrderWarning
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import QueryError as QueryError

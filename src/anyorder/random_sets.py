@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, QueryError
+from anyorder.errors import ConfigError, QueryError, check_seed
 
 COIN_BITS = 32
 """Random bits a coin looks at: its probability is rounded to a multiple of 2^-32."""
@@ -19,6 +19,11 @@ MAX_CATEGORIES = 2**24
 
 MAX_REDRAWS = 10_000
 """After so many rejected draws of one row, the condition is taken to be impossible."""
+
+
+def seeded(seed: int | None) -> torch.Generator | None:
+    """The generator of a seed; None leaves it to torch's own state."""
+    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))
 
 
 def uniform(

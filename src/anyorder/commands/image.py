@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
-from anyorder.data.image_changes import quantised
+from anyorder.data.image_changes import coarser, quantised
 from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
 from anyorder.data.image_grid import picture_grid, shades
 from anyorder.data.image_holes import (
@@ -23,9 +22,9 @@ from anyorder.data.image_holes import (
     rectangle_hole,
 )
 from anyorder.data.image_sources import BUNDLED, READERS, load_images
+from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
-from anyorder.evaluation import Estimate
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
@@ -154,7 +153,7 @@ def evaluate_images(
     images = images_for(model, file)
     found = model.evaluate(images, rows=256 if rows is None else rows, seed=seed)
     if json:
-        bits = {name: _plain(estimate) for name, estimate in found.items()}
+        bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": images.name, "bits": bits})
         return
     questions = {
@@ -181,10 +180,6 @@ def images_for(model: ImageModel, file: str) -> Images:
     return quantised(images, model.levels_)
 
 
-def _plain(estimate: Estimate) -> dict[str, float | int]:
-    return {"value": estimate.value, "se": estimate.se, "n": len(estimate.rows)}
-
-
 def _pictures(model: ImageModel, file: str, *, rows: int, resize: bool) -> Pixels:
     """One picture of the user's, or the first test images of a set."""
     assert model.shape_ is not None
@@ -198,8 +193,7 @@ def _pictures(model: ImageModel, file: str, *, rows: int, resize: bool) -> Pixel
             f'"{file}" must be {height}x{width} (height x width), like the images of the model; it '
             f"is {picture.shape[0]}x{picture.shape[1]}. `--resize` crops and resizes it."
         )
-    coarse = (np.arange(MAX_LEVELS) * model.levels_ // MAX_LEVELS).astype(np.uint8)
-    return coarse[picture][None]
+    return coarser(picture, MAX_LEVELS, model.levels_)[None]
 
 
 def _hole(

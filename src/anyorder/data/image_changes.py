@@ -43,9 +43,13 @@ def quantised(images: Images, levels: int) -> Images:
     check_count("levels", levels, low=2, high=images.levels)
     if levels == images.levels:
         return images
-    coarse = (np.arange(images.levels) * levels // images.levels).astype(np.uint8)
     name = f"{images.name}, {levels} levels"
-    return _changed(images, name, levels, lambda part: coarse[part])
+    return _changed(images, name, levels, lambda part: coarser(part, images.levels, levels))
+
+
+def coarser(pixels: Pixels, levels: int, fewer: int) -> Pixels:
+    """Codes among `levels` as codes among `fewer`."""
+    return (np.arange(levels) * fewer // levels).astype(np.uint8)[pixels]
 
 
 def turned(

@@ -11,10 +11,11 @@ from anyorder.data.image import Images, Pixels, Shape, as_pixels, from_x, to_x
 from anyorder.data.image_holes import Hole, hole_query, pixel_set
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.report import Check
-from anyorder.errors import QueryError, check_count, check_seed
+from anyorder.errors import QueryError, check_count
 from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.model import AnyOrderModel
 from anyorder.queries import Draw, log_prob, sample
+from anyorder.random_sets import seeded
 
 EVALUATED = 256
 """Images of an evaluation, and of a check, unless told otherwise."""
@@ -89,7 +90,7 @@ class ImageAnswers:
             n=n,
             how=how,
             temperature=temperature,
-            generator=_generator(seed),
+            generator=seeded(seed),
         )
         found = from_x(drawn.flatten(0, 1), shape).reshape(len(x), n, *shape)
         return found[0] if one else found
@@ -99,7 +100,7 @@ class ImageAnswers:
         check_count("n", n)
         nothing = torch.zeros(1, self._shape().num_variables, dtype=torch.long)
         drawn = sample(
-            self._fitted(), nothing, n=n, temperature=temperature, generator=_generator(seed)
+            self._fitted(), nothing, n=n, temperature=temperature, generator=seeded(seed)
         )
         return from_x(drawn[0], self._shape())
 
@@ -164,7 +165,3 @@ class ImageAnswers:
                 f"shape {pixels.shape[1:]}."
             )
         return to_x(pixels), one
-
-
-def _generator(seed: int | None) -> torch.Generator | None:
-    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))

@@ -21,7 +21,7 @@ from anyorder.data.table import TableSchema
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.row_sample import RowSample
-from anyorder.errors import QueryError, check_choice, check_count, check_seed
+from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.estimators.conditional import Conditional
 from anyorder.estimators.privacy import PrivacyCheck, nearest_records
 from anyorder.estimators.table_batches import (
@@ -45,6 +45,7 @@ from anyorder.estimators.table_questions import (
 from anyorder.model import AnyOrderModel
 from anyorder.queries import information_gain
 from anyorder.query_laws import QueryLaw
+from anyorder.random_sets import seeded
 from anyorder.soft_evidence import SoftEvidence, soft_evidence
 
 How = Literal["sample", "mean", "mode"]
@@ -110,7 +111,7 @@ class TableAnswers:
             `effective_sample_size` of the importance sampling behind it; see `soft_evidence`.
         """
         check_count("n_samples", n_samples)
-        generator = _generator(random_state)
+        generator = seeded(random_state)
         known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
         x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
         doubt_question(self.queries_, self.model_.protocol, ~known.known, known.known)
@@ -139,7 +140,7 @@ class TableAnswers:
             random_state: Of the draws that stand for intervals and lists.
         """
         asked = column_set(self._fitted(), str(column), argument="column", allow_context=False)
-        known = self._evidence(given, SOFT_DRAWS, _generator(random_state))
+        known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
         place = int(asked.nonzero()[0])
         if known.known[place]:
             raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')
@@ -177,7 +178,7 @@ class TableAnswers:
         x, missing = self._fitted().encode(frame)
         if how != "sample":
             return self._guessed(frame, x, missing, mean=how == "mean")
-        generator = _generator(random_state)
+        generator = seeded(random_state)
         filled = fill_gaps(self.model_, x, missing, draws=draws, generator=generator)
         frames = [self._framed(self.table_.decode(filled[:, i]), frame) for i in range(draws)]
         if draws == 1:
@@ -254,7 +255,7 @@ class TableAnswers:
         """
         frames = [as_frame(rows) for rows in (samples, train, held_out)]
         encoded = [self._fitted().encode(frame) for frame in frames]
-        return nearest_records(self.table_.schema, *encoded, generator=_generator(random_state))
+        return nearest_records(self.table_.schema, *encoded, generator=seeded(random_state))
 
     def check(
         self,
@@ -355,9 +356,3 @@ class TableAnswers:
                 numbers = column.measurement.numbers(series[there], name)
                 found.loc[there, name] = column.restore(numbers).array
         return found
-
-
-def _generator(random_state: int | None) -> torch.Generator | None:
-    if random_state is None:
-        return None
-    return torch.Generator().manual_seed(check_seed(random_state))

@@ -64,16 +64,11 @@ def train_members(
     minutes = None if settings.minutes is None else settings.minutes / len(models)
     for number, model in enumerate(models):
         own = replace(settings, minutes=minutes, seed=settings.seed + number)
-        place = None if folder is None else member_folder(folder, number, len(models))
+        place = None if folder is None else folder / f"member-{number}"
         if progress and is_first_process():
             Console(stderr=True).print(f"model {number + 1} of {len(models)}, to be averaged")
         done = training(model, own, place)
     return done
-
-
-def member_folder(folder: Path, number: int, count: int) -> Path:
-    """Where a member's checkpoints go: a model of one has no folders within its own."""
-    return folder if count == 1 else folder / f"member-{number}"
 
 
 def joined(models: list[AnyOrderModel]) -> AnyOrderModel:

@@ -11,10 +11,11 @@ from anyorder.data.text import Text, chunks, decode, encode
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.row_sample import RowSample
-from anyorder.errors import QueryError, check_seed
+from anyorder.errors import QueryError
 from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.model import AnyOrderModel
 from anyorder.queries import Draw, log_prob, sample
+from anyorder.random_sets import seeded
 
 CHECKED_CHUNKS = 256
 """Chunks of a check unless told otherwise."""
@@ -133,7 +134,7 @@ class TextAnswers:
             how=how,
             temperature=temperature,
             top_k=top_k,
-            generator=_generator(seed),
+            generator=seeded(seed),
         )
         found = [
             [decode(row[: len(one)], self.alphabet_) for row in rows]
@@ -241,7 +242,3 @@ def _listed(text: str | list[str]) -> list[str]:
     if not text:
         raise QueryError("`text` must hold a text or more; got none.")
     return list(text)
-
-
-def _generator(seed: int | None) -> torch.Generator | None:
-    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))

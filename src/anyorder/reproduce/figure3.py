@@ -12,7 +12,7 @@ from anyorder.evaluation import Estimate, marginal_bits
 from anyorder.model import AnyOrderModel
 from anyorder.reproduce.experiment import Outcome
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Paired, print_json
+from anyorder.reproduce.record import Paired
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_catalogue import FIGURE3
 from anyorder.reproduce.text_experiment import run_text_experiment
@@ -37,11 +37,8 @@ def figure3(options: ExperimentOptions) -> None:
     curves = {name: read_curve(folder / name) for name in outcome.estimates}
     write_curves(folder / "figure3.csv", curves)
     kept = outcome.record(options.command("figure3"), _paired(outcome))
-    if options.record is not None:
-        kept.save(options.record)
     drawn = draw_curves(folder / "figure3.png", curves)
-    if options.json:
-        print_json(kept.to_json())
+    if not kept.publish(options.record, json=options.json):
         return
     _show(options.scale, outcome)
     picture = f" and {drawn}" if drawn else '. No picture: pip install "anyorder[plot]"'

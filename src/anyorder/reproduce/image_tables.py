@@ -17,8 +17,15 @@ from anyorder.reproduce.image_experiment import (
     scale_of,
 )
 from anyorder.reproduce.options import ImagesOptions
-from anyorder.reproduce.record import Paired, print_json
-from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
+from anyorder.reproduce.record import Paired
+from anyorder.reproduce.showing import (
+    TOO_SHORT,
+    cell,
+    difference_table,
+    legend,
+    report_console,
+    report_table,
+)
 
 PAIRS = (("mac", "ardm"), ("mac_strided", "ardm"), ("mac_strided", "mac"), ("path", "mac"))
 """Differences that the tables state, a - b: negative is better for a."""
@@ -71,10 +78,7 @@ def _run(name: str, title: str, sets: Sequence[str], options: ImagesOptions) -> 
     }
     paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
     kept = joint_record(options.command(name), outcomes, paired)
-    if options.record is not None:
-        kept.save(options.record)
-    if options.json:
-        print_json(kept.to_json())
+    if not kept.publish(options.record, json=options.json):
         return
     console = report_console()
     console.print(f"{title} at scale {options.scale}: bits a dimension; less is better")
@@ -106,7 +110,7 @@ def _show(
     paper = ["paper: joint,\nmarginal"] if printed else []
     table = report_table("model", *METRICS, *nats, "steps", *paper)
     for name, found in outcome.estimates.items():
-        cells = [_cell(found[metric].value, found[metric].se) for metric in METRICS]
+        cells = [cell(found[metric].value, found[metric].se) for metric in METRICS]
         if nats:
             joint = found["joint"]
             cells.append(f"{-joint.value * n * log(2):.2f} ± {joint.se * n * log(2):.2f}")
@@ -115,18 +119,9 @@ def _show(
         cells += [", ".join(f"{v:.2f}" for v in printed.get(name, ()))] if printed else []
         table.add_row(name, *cells)
     console.print(table)
-    differences = {(p.a, p.b, p.metric): p for p in _paired(outcome)}
-    if differences:
-        table = report_table("a - b: negative is better for a", *METRICS)
-        for a, b in dict.fromkeys((a, b) for a, b, _ in differences):
-            pairs = [differences[a, b, f"{metric}_bits"] for metric in METRICS]
-            table.add_row(f"{a} - {b}", *(_cell(p.difference, p.se, sign="+") for p in pairs))
-        console.print(table)
+    if differences := _paired(outcome):
+        console.print(difference_table(differences, METRICS, "bits"))
     if n > WHOLE_WALK:
         console.print(
             f"Walks of masked networks are estimated from {SOME_STEPS} stratified steps each.\n"
         )
-
-
-def _cell(value: float, se: float, *, sign: str = "") -> str:
-    return f"{value:{sign}.3f} ± {se:.3f}"

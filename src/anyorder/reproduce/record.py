@@ -60,6 +60,18 @@ class Record:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
+    def publish(self, path: Path | None, *, json: bool) -> bool:
+        """Writes it to a file, if there is one, and prints it as JSON, if that is wanted.
+
+        Returns:
+            Whether it is left to be shown to people.
+        """
+        if path is not None:
+            self.save(path)
+        if json:
+            print_json(self.to_json())
+        return not json
+
     def to_json(self) -> dict[str, Any]:
         """The record as plain values: `commit` is the code that ran, `dirty` if it was altered."""
         return {

@@ -1,13 +1,14 @@
 """What experiments print beside their numbers: the names in words, and what to beware."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from anyorder.reproduce.catalogue import Entry
+from anyorder.reproduce.record import Paired
 
 WIDE = 120
 """The width of tables that go to a file or a pipe; on a screen it is the screen's."""
@@ -33,6 +34,21 @@ def report_table(name: str, *numbers: str) -> Table:
     for title in numbers:
         table.add_column(title, justify="right")
     return table
+
+
+def difference_table(paired: Sequence[Paired], metrics: Sequence[str], unit: str) -> Table:
+    """A row for each pair of models, a column for each metric: negative is better for the first."""
+    found = {(pair.a, pair.b, pair.metric): pair for pair in paired}
+    table = report_table("a - b: negative is better for a", *metrics)
+    for a, b in dict.fromkeys((a, b) for a, b, _ in found):
+        pairs = [found[a, b, f"{metric}_{unit}"] for metric in metrics]
+        table.add_row(f"{a} - {b}", *(cell(p.difference, p.se, sign="+") for p in pairs))
+    return table
+
+
+def cell(value: float, se: float, *, sign: str = "") -> str:
+    """A number with its standard error."""
+    return f"{value:{sign}.3f} ± {se:.3f}"
 
 
 def legend(entries: Mapping[str, Entry], names: Iterable[str]) -> str:

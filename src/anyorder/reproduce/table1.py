@@ -2,8 +2,15 @@
 
 from anyorder.reproduce.experiment import Outcome
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Paired, print_json
-from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
+from anyorder.reproduce.record import Paired
+from anyorder.reproduce.showing import (
+    TOO_SHORT,
+    cell,
+    difference_table,
+    legend,
+    report_console,
+    report_table,
+)
 from anyorder.reproduce.text_catalogue import TABLE1
 from anyorder.reproduce.text_experiment import run_text_experiment
 from anyorder.reproduce.text_models import evaluate
@@ -38,11 +45,7 @@ def table1(options: ExperimentOptions) -> None:
     """Trains and evaluates the models of Table 1, and prints them beside the paper's numbers."""
     outcome = run_text_experiment("table1", TABLE1, evaluate, options)
     kept = outcome.record(options.command("table1"), _paired(outcome))
-    if options.record is not None:
-        kept.save(options.record)
-    if options.json:
-        print_json(kept.to_json())
-    else:
+    if kept.publish(options.record, json=options.json):
         _show(options.scale, outcome)
 
 
@@ -58,26 +61,17 @@ def _show(scale: str, outcome: Outcome) -> None:
     table = report_table("model", *METRICS, "paper: joint,\nmarginal")
     for name, estimates in outcome.estimates.items():
         paper = ", ".join(f"{v:.2f}" for v in PAPER.get(name, ()) if v is not None)
-        cells = [_cell(estimates[metric].value, estimates[metric].se) for metric in METRICS]
+        cells = [cell(estimates[metric].value, estimates[metric].se) for metric in METRICS]
         cells[-1] += "*" if name in ASKS_NO_CONDITIONALS else " "
         table.add_row(name, *cells, paper)
         for metric in (m for m in estimates if m not in METRICS):
             found = estimates[metric]
-            table.add_row(f"  {metric}", _cell(found.value, found.se), "", "", "")
+            table.add_row(f"  {metric}", cell(found.value, found.se), "", "", "")
     console.print(table)
     if any(name in ASKS_NO_CONDITIONALS for name in outcome.estimates):
         console.print(f"{NO_CONDITIONALS}\n")
-    differences = {(p.a, p.b, p.metric): p for p in _paired(outcome)}
-    if differences:
-        table = report_table("a - b: negative is better for a", *METRICS)
-        for a, b in dict.fromkeys((a, b) for a, b, _ in differences):
-            pairs = [differences[a, b, f"{metric}_bits"] for metric in METRICS]
-            table.add_row(f"{a} - {b}", *(_cell(p.difference, p.se, sign="+") for p in pairs))
-        console.print(table)
+    if differences := _paired(outcome):
+        console.print(difference_table(differences, METRICS, "bits"))
     console.print(legend(TABLE1, outcome.estimates))
     if scale == "tiny":
         console.print(f"\n{TOO_SHORT}")
-
-
-def _cell(value: float, se: float, *, sign: str = "") -> str:
-    return f"{value:{sign}.3f} ± {se:.3f}"

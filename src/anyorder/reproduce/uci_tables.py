@@ -9,7 +9,7 @@ from anyorder.data.uci import ARCHIVE, UCI, found_uci, load_uci
 from anyorder.errors import ConfigError, check_choice
 from anyorder.reproduce.experiment import Outcome, joint_record, run_experiment
 from anyorder.reproduce.options import TablesOptions
-from anyorder.reproduce.record import Paired, print_json
+from anyorder.reproduce.record import Paired
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.uci_catalogue import UCI_MODELS
 from anyorder.reproduce.uci_experiment import MILLISECONDS, Questions, UciStudy
@@ -59,10 +59,7 @@ def run_table(table: UciTable, options: TablesOptions) -> None:
     }
     paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
     kept = joint_record(options.command(table.name), outcomes, paired)
-    if options.record is not None:
-        kept.save(options.record)
-    if options.json:
-        print_json(kept.to_json())
+    if not kept.publish(options.record, json=options.json):
         return
     console = report_console()
     console.print(f"{table.title} at scale {options.scale}: nats; more is better")
