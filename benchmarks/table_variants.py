@@ -28,6 +28,9 @@ Variants = Callable[[Sequence[str]], Mapping[str, Options]]
 Laws = Callable[[int], Mapping[str, QueryLaw]]
 """From a number of columns to the laws of test questions, by name."""
 
+CLOCK = "processor"
+"""Equal time on a machine that others use too."""
+
 
 def comparison(
     module: str, variants: Variants, laws: Laws, *, by_default: Sequence[str], test_rows: int = 2000
@@ -58,7 +61,7 @@ def comparison(
             data: The folder of the data.
             sets: Which sets; by default those that the text above names.
             only: Which variants; all by default. The others are compared with the first.
-            minutes: Of training, for each variant on each set.
+            minutes: Of the processor, in training, for each variant on each set.
             rows: Test rows.
             json: Print one JSON object, the last line of the output.
             record: A file to which the numbers are written with the command and the commit.
@@ -76,7 +79,12 @@ def comparison(
             scored = {v: scores(table, o, laws, minutes, rows) for v, o in chosen[name].items()}
             kept += _rows(name, scored)
             paired += _differences(name, scored)
-        settings = {"minutes": minutes, "rows": rows, "threads": torch.get_num_threads()}
+        settings = {
+            "minutes": minutes,
+            "clock": CLOCK,
+            "rows": rows,
+            "threads": torch.get_num_threads(),
+        }
         parts = [f"python -m {module} --data DIR --sets {' '.join(names)}"]
         parts += [f"--only {' '.join(only)}"] if only else []
         parts += [f"--minutes {minutes:g}", f"--rows {rows}"]
@@ -109,7 +117,8 @@ def scores(
     """The log-likelihoods of test questions, one a row and law, the same for every variant."""
     parts = [options] if isinstance(options, Mapping) else options
     share = minutes / len(parts)
-    models = [TableModel(**{"minutes": share, **part}).fit(table.train) for part in parts]
+    budget = {"minutes": share, "clock": CLOCK}
+    models = [TableModel(**{**budget, **part}).fit(table.train) for part in parts]
     test = table.test.iloc[:rows]
     # Questions are drawn in the order of the frame, whatever the model's canonical order is.
     names = [name for name in test.columns if name in models[0].table_.names]

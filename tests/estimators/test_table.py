@@ -497,6 +497,7 @@ def test_what_has_no_average_is_refused(frame):
 
 
 ODD_OPTIONS = {
+    "clock": ("sundial", "clock"),
     "queries": (None, "list of (given, query, weight)"),
     "patience": ("x", "`patience` must be a whole number"),
     "max_steps": (0, "`max_steps` must be a whole number"),

@@ -45,7 +45,7 @@ from anyorder.protocols import RemoveRandom
 from anyorder.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.storage import make_folder, replace_text
 from anyorder.training.fit import Fit
-from anyorder.training.settings import TrainingSettings, default_device
+from anyorder.training.settings import Clock, TrainingSettings, default_device
 
 Question = tuple[Sequence[str], Sequence[str], float]
 
@@ -81,6 +81,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         members: Models that are trained apart, each for its share of the time, and averaged. By
             default several where the table is small for the time, and one where `max_steps` is set.
         minutes: The longest that training may take; None leaves it to the steps.
+        clock: How minutes are counted: "wall", or "processor" for the time that training itself
+            computed, which is the same on a machine that others use too.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
         batch: Rows of a step.
         learning_rate: The greatest.
@@ -115,6 +117,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         dropout: float = 0.1,
         members: int | None = None,
         minutes: float | None = 7.0,
+        clock: Clock = "wall",
         max_steps: int | None = None,
         batch: int = 64,
         learning_rate: float = 2e-3,
@@ -129,7 +132,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         self.network, self.streams = network, streams
         self.layers, self.width, self.heads = layers, width, heads
         self.head, self.dropout, self.members = head, dropout, members
-        self.minutes, self.max_steps, self.batch = minutes, max_steps, batch
+        self.minutes, self.clock, self.max_steps, self.batch = minutes, clock, max_steps, batch
         self.learning_rate, self.validation_share = learning_rate, validation_share
         self.patience, self.warm_start, self.random_state = patience, warm_start, random_state
         self.progress = progress
@@ -339,6 +342,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             batch=batch,
             steps=steps,
             minutes=self.minutes,
+            clock=self.clock,
             learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
             weight_decay=0.01,
