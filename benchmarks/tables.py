@@ -12,6 +12,7 @@ for what it can do of:
 
 A rounded number counts as the probability of its rounding cell, another as its density in the
 units of the column, a category as its probability. See `benchmarks.table_scores` for the scores.
+Seconds are those of processors, of all threads together: a busy machine changes nothing.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ def measure(
         data: The folder of the data.
         sets: Which sets; nltcs, plants, jester, adult, diamonds, abalone and wine by default.
         rivals: Which rivals; all by default.
-        minutes: The longest that our model may train on a set.
+        minutes: Of the processor, the longest that our model may train on a set.
         rows: At most so many test rows.
         train_rows: At most so many rows to fit, of every model.
         draws: How often each hole is drawn.
