@@ -77,8 +77,8 @@ def comparison(
         paired: list[Paired] = []
         for name, table in tables.items():
             scored = {v: scores(table, o, laws, minutes, rows) for v, o in chosen[name].items()}
-            kept += _rows(name, scored)
-            paired += _differences(name, scored)
+            kept += rows_of(name, scored)
+            paired += differences(name, scored)
         settings = {
             "minutes": minutes,
             "clock": CLOCK,
@@ -90,7 +90,7 @@ def comparison(
         parts += [f"--minutes {minutes:g}", f"--rows {rows}"]
         found = Record(" ".join(parts), settings, kept, paired)
         if found.publish(record, json=json):
-            _show(found.rows, found.paired)
+            show(found.rows, found.paired)
 
     return measure
 
@@ -101,7 +101,8 @@ def _chosen(variants: Mapping[str, Options], only: Sequence[str] | None) -> dict
     return {name: options for name, options in variants.items() if name in (only or variants)}
 
 
-def _rows(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Row]:
+def rows_of(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Row]:
+    """The numbers of a set for the record, and a line that tells them."""
     told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
     Console(stderr=True).print(f"{name}: {told}")
     return [
@@ -161,24 +162,26 @@ def _mixed(
     return (found + evidence).logsumexp(dim=0) - evidence.logsumexp(dim=0)
 
 
-def _differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Paired]:
+def differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Paired]:
+    """All variants of a set but the first, less the first."""
     baseline, *others = found
     pairs = [(variant, law) for variant in others for law in found[variant]]
-    differences = {(v, law): found[v][law].minus(found[baseline][law]) for v, law in pairs}
+    less = {(v, law): found[v][law].minus(found[baseline][law]) for v, law in pairs}
     return [
         Paired(name, variant, baseline, f"{law}_nats", difference.value, difference.se)
-        for (variant, law), difference in differences.items()
+        for (variant, law), difference in less.items()
     ]
 
 
-def _show(rows: list[Row], paired: list[Paired]) -> None:
-    differences = {(pair.dataset, pair.a, pair.metric): pair for pair in paired}
+def show(rows: list[Row], paired: list[Paired]) -> None:
+    """Prints a table of variants."""
+    less = {(pair.dataset, pair.a, pair.metric): pair for pair in paired}
     table = Table(title="Nats a row: more is better")
     for title in ("set", "variant", "questions", "value", "minus the first"):
         words = title in ("set", "variant", "questions")
         table.add_column(title, justify="left" if words else "right")
     for row in rows:
-        pair = differences.get((row.dataset, row.model, row.metric))
+        pair = less.get((row.dataset, row.model, row.metric))
         difference = "" if pair is None else f"{pair.difference:+.3f} ± {pair.se:.3f}"
         value = f"{row.value:.3f} ± {row.se:.3f}"
         table.add_row(row.dataset, row.model, row.metric, value, difference)

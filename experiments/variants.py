@@ -1,9 +1,9 @@
-"""Records of variants of `TableModel` as tables, and as pictures.
+"""Records of variants of a model as tables, and as pictures.
 
     python -m experiments.variants        draws the pictures of the documents
 
-A record is what `table_orders`, `query_law_matrix` or `table_networks` wrote, one for each set:
-`results/NAME.SET.json`.
+A record is what `table_orders`, `text_orders`, `query_law_matrix` or `table_networks` wrote, one
+for each set: `results/NAME.SET.json`.
 """
 
 import json
@@ -18,7 +18,11 @@ from anyorder.cli import run
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "experiments" / "results"
-PICTURES = {"query_laws": "query-laws.png", "table_orders": "table-orders.png"}
+PICTURES = {
+    "query_laws": "query-laws.png",
+    "table_orders": "table-orders.png",
+    "text_orders": "text-orders.png",
+}
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 """By variant and kind of question."""
@@ -142,9 +146,9 @@ app = App(name="python -m experiments.variants", help=(__doc__ or "").splitlines
 @app.default
 def main() -> None:
     """Draws the pictures."""
-    drawers = {"query_laws": draw_matrix, "table_orders": draw_differences}
     for name, file in PICTURES.items():
-        drawers[name](name).savefig(ROOT / "docs" / file, dpi=130)
+        draw = draw_matrix if name == "query_laws" else draw_differences
+        draw(name).savefig(ROOT / "docs" / file, dpi=130)
 
 
 if __name__ == "__main__":

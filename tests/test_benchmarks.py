@@ -14,7 +14,7 @@ from anyorder.estimators.table_mixture import TableMixture
 from benchmarks import images, queries, table_networks, table_variants, tables_default, tables_speed
 from benchmarks.mask_sampling import measure, papers_way
 from benchmarks.table_sets import load_set
-from experiments import calibration, query_law_matrix, table_orders, variants
+from experiments import calibration, query_law_matrix, table_orders, text_orders, variants
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -200,6 +200,13 @@ def test_variants_become_tables_and_pictures(data, monkeypatch, tmp_path):
     for module, name in ((query_law_matrix, "query_laws"), (table_orders, "table_orders")):
         options = {"rows": 20, "only": ["any", "joint"] if name == "query_laws" else None}
         module.measure(data=data, sets=["adult"], record=tmp_path / f"{name}.adult.json", **options)
+    text = tmp_path / "text8"
+    text.write_text("the cat sat on the mat " * 200)
+    text_orders.measure(
+        data=text, length=6, steps=4, rows=8, record=tmp_path / "text_orders.text8.json"
+    )
+    names = {row["model"] for row in variants.records("text_orders")[0]["rows"]}
+    assert {"along", "strided_2", "learned", "learned_blind", "random_0"} <= names
     lines = variants.variant_table("query_laws").splitlines()
     assert lines[0].startswith("| adult | joint | marginal |")
     assert lines[3].count("±") == 5  # joint, as differences from any

@@ -1,0 +1,146 @@
+"""What a canonical order is worth on text: along it, strided, learned, and random.
+
+    python -m experiments.text_orders --data text8 --steps 4000
+
+Every model is the same path network with the same steps, trained for any question. An order is
+learned from a model of random orders, which takes a quarter of the steps; the search starts from
+the order of the text, or "blind" from the first random one. Chunks are short, so that it has a
+chance. Differences are from the order of the text, row by row, in nats a chunk.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from cyclopts import App
+from torch import Tensor
+
+from anyorder.cli import run
+from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.data.text import Crops, Text, chunks, load_text8, text_schema
+from anyorder.errors import check_count
+from anyorder.evaluation import Estimate
+from anyorder.losses import PathLoss
+from anyorder.model import AnyOrderModel
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.orders import learned_order
+from anyorder.protocols import (
+    DecompositionProtocol,
+    RemoveGreatest,
+    RemoveRandom,
+    lexicographic,
+    strided,
+)
+from anyorder.queries import log_prob
+from anyorder.query_mixtures import any_queries
+from anyorder.random_sets import seeded
+from anyorder.reproduce.record import Record, check_record
+from anyorder.training.fit import fit
+from anyorder.training.settings import TrainingSettings
+from benchmarks.table_networks import questions
+from benchmarks.table_variants import differences, rows_of, show
+
+LAYERS, WIDTH, HEADS = 3, 96, 4
+SETTINGS = TrainingSettings(batch=32, steps=4000, learning_rate=2e-3, warmup=100)
+EXPLORED = 0.25
+JUDGED = 256
+"""Chunks of validation text that orders are compared on."""
+
+app = App(name="text_orders", help=__doc__)
+
+
+@app.default
+def measure(
+    *,
+    data: Path,
+    length: int = 32,
+    steps: int = 4000,
+    rows: int = 1000,
+    json: bool = False,
+    record: Path | None = None,
+) -> None:
+    """Trains a model along every order, and asks them the same questions of test text.
+
+    Args:
+        data: text8, as a file or in a folder or archive.
+        length: Characters of a chunk.
+        steps: Of training, for each order.
+        rows: Chunks of test text.
+        json: Print one JSON object, the last line of the output.
+        record: A file to which the numbers are written with the command and the commit.
+    """
+    for name, count in (("length", length), ("steps", steps), ("rows", rows)):
+        check_count(name, count, low=2)
+    check_record(record)
+    text = load_text8(data)
+    test = chunks(text.test, length, rows)
+    settings = replace(SETTINGS, steps=steps, warmup=min(SETTINGS.warmup, steps))
+    found = {name: scores(make(), test) for name, make in variants(text, length, settings).items()}
+    kept = Record(
+        f"python -m experiments.text_orders --data DIR --length {length} --steps {steps}",
+        {"batch": settings.batch, "layers": LAYERS, "width": WIDTH, "heads": HEADS},
+        rows_of("text8", found),
+        differences("text8", found),
+    )
+    if kept.publish(record, json=json):
+        show(kept.rows, kept.paired)
+
+
+def variants(
+    text: Text, length: int, settings: TrainingSettings
+) -> Mapping[str, Callable[[], AnyOrderModel]]:
+    """How a model along each order is made."""
+    drawn = [torch.randperm(length, generator=seeded(seed)) for seed in (0, 1)]
+
+    def along(order: Tensor) -> Callable[[], AnyOrderModel]:
+        return lambda: trained(text, length, RemoveGreatest(order), settings)
+
+    def learned(start: Tensor) -> Callable[[], AnyOrderModel]:
+        def make() -> AnyOrderModel:
+            spent = round(EXPLORED * settings.steps) if settings.steps else 1
+            explorer = trained(text, length, RemoveRandom(), replace(settings, steps=spent))
+            judged, law = chunks(text.valid, length, JUDGED), any_queries(length)
+            found = learned_order(explorer, judged, law, start=start, generator=seeded(0))
+            rest = replace(settings, steps=settings.steps and settings.steps - spent)
+            return trained(text, length, RemoveGreatest(found.order), rest)
+
+        return make
+
+    return {
+        "along": along(lexicographic(length)),
+        "strided_2": along(strided(length, 2)),
+        "strided_8": along(strided(length, 8)),
+        "learned": learned(lexicographic(length)),
+        "learned_blind": learned(drawn[0]),
+        **{f"random_{seed}": along(order) for seed, order in enumerate(drawn)},
+    }
+
+
+def trained(
+    text: Text, length: int, protocol: DecompositionProtocol, settings: TrainingSettings
+) -> AnyOrderModel:
+    """A path network, trained for any question along an order."""
+    schema = text_schema(text.alphabet, length)
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        network = PathTransformer(
+            schema, layers=LAYERS, width=WIDTH, heads=HEADS, positions="rotary"
+        )
+        conditionals = CategoricalConditionals(schema, width=WIDTH)
+    model = AnyOrderModel(schema, network, conditionals, protocol)
+    fit(model, Crops(text.train, length), PathLoss(any_queries(length)), settings=settings)
+    return model.eval()
+
+
+def scores(model: AnyOrderModel, test: Tensor) -> dict[str, Estimate]:
+    """The log-likelihoods of test questions, one a row and kind, the same for every order."""
+    found = {}
+    for name, law in questions(model.num_variables).items():
+        given, query = law.sample(len(test), generator=seeded(0))
+        found[name] = Estimate(log_prob(model, test, query=query, given=given))
+    return found
+
+
+if __name__ == "__main__":
+    run(app)
