@@ -24,7 +24,7 @@ from anyorder.cli import run
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.image import image_schema
 from anyorder.errors import check_count
-from anyorder.estimators.image import pixel_coordinates
+from anyorder.estimators.image_network import pixel_coordinates
 from anyorder.model import AnyOrderModel
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.unet import Unet

@@ -70,7 +70,12 @@ LAYERS = [
     ["data.image_changes", "data.image_files", "data.image_public"],
     ["data.cifar10", "data.imagenet32", "data.mnist", "data.image_holes"],
     ["data.image_sources", "data.image_grid", "data.image_rows"],
-    ["estimators.text_answers", "estimators.image_answers", "estimators.table_batches"],
+    [
+        "estimators.text_answers",
+        "estimators.image_answers",
+        "estimators.image_network",
+        "estimators.table_batches",
+    ],
     [
         "estimators.text",
         "estimators.image",

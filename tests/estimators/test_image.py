@@ -13,10 +13,9 @@ from anyorder.data.image_rows import ImageRows
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
 from anyorder.estimators.image import (
     ImageModel,
-    image_order,
     image_queries,
-    pixel_coordinates,
 )
+from anyorder.estimators.image_network import image_order, pixel_coordinates
 from anyorder.estimators.loading import load
 from anyorder.masks import UniformCardinality
 from anyorder.training.settings import TrainingSettings
@@ -42,9 +41,11 @@ def model(digits):
 
 
 @pytest.mark.parametrize("head", ["logits", "logistics"])
-@pytest.mark.parametrize("order", ["interleaved", "raster", "strided"])
-def test_probabilities_of_all_images_sum_to_one(head, order):
-    model = ImageModel(**TINY, head=head, order=order).fit(squares())
+@pytest.mark.parametrize(
+    "walk", [{"order": "interleaved"}, {"order": "raster"}, {"order": "strided"}, {"patch": 1}]
+)
+def test_probabilities_of_all_images_sum_to_one(head, walk):
+    model = ImageModel(**TINY, head=head, **walk).fit(squares())
     top, left = half_hole((2, 2), "top"), half_hole((2, 2), "left")
     assert np.exp(model.log_prob(SQUARE)).sum() == pytest.approx(1, abs=1e-4)
     given = np.exp(model.log_prob(SQUARE, given=top))  # all below, for each of four tops
@@ -93,6 +94,24 @@ def test_answers_survive_saving(model, digits, tmp_path):
         )
         assert repr(back) == repr(model)
         assert back.settings == SETTINGS
+
+
+def test_patches_answer_all_that_pixels_do(digits, tmp_path):
+    model = ImageModel(**TINY, patch=4).fit(digits)
+    hole = rectangle_hole((8, 8), top=2, left=3, height=4, width=2)  # across patches
+    found = model.inpaint(digits.test[:2], hole, n=2, seed=0)
+    assert (found[:, :, ~hole] == digits.test[:2, None][:, :, ~hole]).all()
+    assert "patches of 4x4" in repr(model)
+    check = model.check(digits, rows=16)
+    assert check.path is None  # it cannot walk in any order
+    assert check.encoding is not None
+    model.save(tmp_path)
+    back = load(tmp_path)
+    np.testing.assert_array_equal(back.log_prob(digits.test[:4]), model.log_prob(digits.test[:4]))
+    with pytest.raises(ConfigError, match="`patch` must divide"):
+        ImageModel(**TINY, patch=3).fit(digits)
+    with pytest.raises(ConfigError, match="`order` and `patch`"):
+        ImageModel(patch=2, order="raster")
 
 
 def test_a_training_goes_on(digits, tmp_path):

@@ -32,6 +32,7 @@ def fit(
     size: str | None = None,
     levels: Whole | None = None,
     turns: bool | None = None,
+    patch: int | None = None,
 ) -> None:
     """Fit a model of a table, a text or images, and save it.
 
@@ -85,6 +86,9 @@ def fit(
         Images: how many levels a channel is rounded to; 256, or as the set has them.
     turns
         Images: turn them by quarters and flip them in training.
+    patch
+        Images: the side of square patches that are the tokens of the network, for images of more
+        than a thousand pixels and channels; it divides height and width. A pixel by default.
     """
     from anyorder.commands.domains import fit_file
 
@@ -108,7 +112,7 @@ def fit(
             "missing": missing,
         },
         text={"length": length, "hole": hole},
-        image={"size": size, "levels": levels, "turns": turns},
+        image={"size": size, "levels": levels, "turns": turns, "patch": patch},
     )
 
 

@@ -25,11 +25,15 @@ from anyorder.diagnostics.predictions import SHARES, predictions
 from anyorder.diagnostics.report import Check
 from anyorder.errors import QueryError, check_seed, check_sets
 from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import PathNetwork
 from anyorder.queries import answering, checked_question
 from anyorder.training.progress import stderr_bar
 
 ORDERS = 8
 """Random orders along which whole rows are walked."""
+
+ALONG_OTHERS = {"path", "orders"}
+"""Diagnostics that walk along other orders than the model's own."""
 
 CELLS = 250_000
 """Cells that a diagnostic reads in all: fewer rows where each takes many passes."""
@@ -107,6 +111,8 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
     }
     if _has_energies(model):
         del gaps["marginalisation"]  # an integral of integrals
+    if isinstance(model.network, PathNetwork) and not model.network.walks_any_order:
+        gaps = {name: stage for name, stage in gaps.items() if name not in ALONG_OTHERS}
     kinds = {variable.kind for variable in model.schema.variables[: model.num_variables]}
     calibrations = {
         f"{kind} {given}": Stage(

@@ -33,7 +33,8 @@ OFF = 0.05
 class Check:
     """What a model was found to be like on some rows; prints as its sentences.
 
-    Gaps are None where no row has two cells; calibrations are by how much of a row was given.
+    Gaps are None where no row has two cells, or where the network cannot walk another order;
+    calibrations are by how much of a row was given.
 
     Args:
         rows: How many rows there were.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import torch
-from torch import Tensor
 
 from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
@@ -16,19 +15,18 @@ from anyorder.data.image import Images, Shape, from_array, image_schema, to_x
 from anyorder.data.image_rows import ImageRows
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_flag
 from anyorder.estimators.image_answers import ImageAnswers
+from anyorder.estimators.image_network import Order, image_network, image_order
 from anyorder.evaluation import conditional_bits
 from anyorder.losses import PathLoss
 from anyorder.masks import MaskDistribution, Rectangle, UniformCardinality
 from anyorder.model import AnyOrderModel
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.protocols import RemoveGreatest, channel_interleaved, raster, strided
+from anyorder.protocols import RemoveGreatest
 from anyorder.query_laws import ConditionalQueries, QueryLaw, as_query_law
 from anyorder.query_mixtures import MixtureQueries
 from anyorder.training.fit import fit
 from anyorder.training.settings import TrainingSettings, default_device
 from anyorder.variables import Schema
 
-Order = Literal["interleaved", "raster", "strided"]
 Head = Literal["logits", "logistics"]
 
 IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
@@ -51,15 +49,6 @@ def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
     return MixtureQueries([*laws, ConditionalQueries(n, around)], [0.25, 0.25, 0.5])
 
 
-def image_order(order: Order, shape: Shape | tuple[int, int, int]) -> Tensor:
-    """A canonical order of the variables of an image; "strided" is coarse first, as the paper's."""
-    check_choice("order", order, get_args(Order))
-    height, width, channels = shape
-    if order == "strided":
-        return strided(height * width * channels, max(2, width // 2))
-    return (raster if order == "raster" else channel_interleaved)(height, width, channels)
-
-
 class ImageModel(ImageAnswers):
     """A model of all questions about images of one shape.
 
@@ -69,6 +58,9 @@ class ImageModel(ImageAnswers):
         heads: Of its attention; divides `width` into multiples of four.
         order: The canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
             "strided" coarse first.
+        patch: The side of square patches, which divides height and width: then a token of the
+            network is a patch, with a small decoder inside, and the order goes patch by patch.
+            None has a token for each variable, which is affordable up to a thousand of them.
         head: "logits", one a level; or "logistics", a mixture of ten over levels, which has fewer
             weights and knows that levels have an order.
         queries: The questions that it is trained for: "any", or a law over the variables.
@@ -92,6 +84,7 @@ class ImageModel(ImageAnswers):
         width: int = 128,
         heads: int = 4,
         order: Order = "interleaved",
+        patch: int | None = None,
         head: Head = "logits",
         queries: QueryLaw | MaskDistribution | str = "any",
         minutes: float | None = None,
@@ -100,6 +93,9 @@ class ImageModel(ImageAnswers):
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("order", order, get_args(Order))
         check_choice("head", head, get_args(Head))
+        if patch is not None and order != "interleaved":
+            raise ConfigError("`order` and `patch` exclude each other: patches have their own.")
+        self.patch = None if patch is None else check_count("patch", patch)
         self.order, self.head = order, head
         if isinstance(queries, str):
             check_choice("queries", queries, ("any",))
@@ -113,7 +109,8 @@ class ImageModel(ImageAnswers):
         self.levels_ = 0
 
     def __repr__(self) -> str:
-        network = f"{self.layers} layers of width {self.width}"
+        tokens = "" if self.patch is None else f" over patches of {self.patch}x{self.patch}"
+        network = f"{self.layers} layers of width {self.width}{tokens}"
         if self.model_ is None or self.shape_ is None:
             return f"<ImageModel: {network}, not fitted>"
         height, width, channels = self.shape_
@@ -201,15 +198,16 @@ class ImageModel(ImageAnswers):
         schema = image_schema(images.shape, images.levels)
         with torch.random.fork_rng():
             torch.manual_seed(self.settings.seed)
-            network = PathTransformer(
+            network = image_network(
                 schema,
+                images.shape,
                 layers=self.layers,
                 width=self.width,
                 heads=self.heads,
-                coordinates=pixel_coordinates(images.shape),
+                patch=self.patch,
             )
             conditionals = self._conditionals(schema)
-        protocol = RemoveGreatest(image_order(self.order, images.shape))
+        protocol = RemoveGreatest(image_order(self.order, images.shape, patch=self.patch))
         return AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
 
     def _conditionals(self, schema: Schema) -> Conditionals:
@@ -223,6 +221,7 @@ class ImageModel(ImageAnswers):
             "width": self.width,
             "heads": self.heads,
             "order": self.order,
+            "patch": self.patch,
             "head": self.head,
         }
         return {
@@ -232,11 +231,3 @@ class ImageModel(ImageAnswers):
             "options": dict(options),
             "settings": asdict(self.settings),
         }
-
-
-def pixel_coordinates(shape: Shape | tuple[int, int, int]) -> list[tuple[int, int]]:
-    """The row and the column of each variable, for rotary positions."""
-    height, width, channels = shape
-    return [
-        (row, column) for _ in range(channels) for row in range(height) for column in range(width)
-    ]

@@ -6,7 +6,7 @@ gives the features of all its factors; or it walks the path step by step with a 
 """
 
 from abc import ABC, abstractmethod
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -64,6 +64,9 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
     """Features of all factors of a question in one pass, or one by one with a cache."""
 
     width: int
+
+    walks_any_order: ClassVar[bool] = True
+    """Whether a path may take its variables in any order."""
 
     @abstractmethod
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:

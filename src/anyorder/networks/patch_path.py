@@ -69,6 +69,8 @@ class PatchPathTransformer(PathNetwork[PatchState]):
         tensor([4, 5, 3, 6, 7])
     """
 
+    walks_any_order = False
+
     def __init__(
         self,
         schema: Schema,

@@ -13,7 +13,7 @@ class Entry:
     """One model: what it is in words; its contract, objective and protocol, for N variables."""
 
     meaning: str
-    network: Literal["masked", "path", "single_stream"]
+    network: Literal["masked", "path", "single_stream", "patches"]
     objective: Callable[[int], Objective]
     protocol: Callable[[int], DecompositionProtocol]
     head: Literal["categorical", "mixture", "energy"] = "categorical"

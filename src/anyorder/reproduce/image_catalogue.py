@@ -34,4 +34,9 @@ IMAGE_MODELS: Mapping[str, Entry] = {
         "path network with a token a pixel, marginal questions",
         "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
+    # The walk goes patch by patch; the study, which knows the shape of its images, says how.
+    "path_patches": Entry(
+        "path network with a token a patch and a decoder inside it, marginal questions",
+        "patches", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
 }  # fmt: skip

@@ -15,12 +15,12 @@ from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.image import Images, image_schema, to_x
 from anyorder.data.image_rows import ImageRows
 from anyorder.data.image_sources import BUNDLED, load_images
-from anyorder.estimators.image import pixel_coordinates
+from anyorder.estimators.image_network import image_network, image_order
 from anyorder.evaluation import Estimate, marginal_questions, stratified_log_prob
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.unet import Unet
+from anyorder.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.reproduce.catalogue import Entry
 from anyorder.reproduce.experiment import Study
 from anyorder.reproduce.image_catalogue import IMAGE_MODELS
@@ -32,6 +32,9 @@ VALID_ROWS, VALID_STEPS = 32, 32
 
 WHOLE_WALK, SOME_STEPS = 256, 64
 """Walks of at most so many steps are summed; of longer ones, so many steps are drawn."""
+
+PATCH, SMALL_PATCH, SMALL_IMAGE = 4, 2, 8
+"""The side of patches, and that of patches of images of at most so many rows."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +144,7 @@ class ImageStudy(Study):
         network: MaskedNetwork | PathNetwork[Any]
         with torch.random.fork_rng():
             torch.manual_seed(scale.settings.seed)
-            if entry.network == "path":
-                network = PathTransformer(
-                    schema,
-                    layers=scale.layers,
-                    width=scale.width,
-                    heads=scale.heads,
-                    coordinates=pixel_coordinates(images.shape),
-                )
-            else:
+            if entry.network == "masked":
                 network = Unet(
                     schema,
                     image_shape=tuple(images.shape),
@@ -157,8 +152,29 @@ class ImageStudy(Study):
                     width=scale.channels,
                     checkpointing=scale.checkpointing,
                 )
+            else:
+                network = image_network(
+                    schema,
+                    images.shape,
+                    layers=scale.layers,
+                    width=scale.width,
+                    heads=scale.heads,
+                    patch=self._patch(entry),
+                )
             conditionals = CategoricalConditionals(schema, width=network.width)
-        return AnyOrderModel(schema, network, conditionals, entry.protocol(self.num_variables))
+        return AnyOrderModel(schema, network, conditionals, self._protocol(entry))
+
+    def _patch(self, entry: Entry) -> int | None:
+        """The side of the patches of a network that has any."""
+        if entry.network != "patches":
+            return None
+        return SMALL_PATCH if self.images.shape.height <= SMALL_IMAGE else PATCH
+
+    def _protocol(self, entry: Entry) -> DecompositionProtocol:
+        patch = self._patch(entry)
+        if patch is None:
+            return entry.protocol(self.num_variables)
+        return RemoveGreatest(image_order("interleaved", self.images.shape, patch=patch))
 
     def rows(self) -> ImageRows:
         """The training images, turned and flipped where that is done."""

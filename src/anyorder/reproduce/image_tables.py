@@ -27,7 +27,13 @@ from anyorder.reproduce.showing import (
     report_table,
 )
 
-PAIRS = (("mac", "ardm"), ("mac_strided", "ardm"), ("mac_strided", "mac"), ("path", "mac"))
+PAIRS = (
+    ("mac", "ardm"),
+    ("mac_strided", "ardm"),
+    ("mac_strided", "mac"),
+    ("path", "mac"),
+    ("path_patches", "path"),
+)
 """Differences that the tables state, a - b: negative is better for a."""
 
 METRICS = ("joint", "marginal")
