@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.special import log_ndtr
 
 from anyorder.conditionals.atomic import AtomicDistribution
+from anyorder.conditionals.averages import AveragedConditionals
 from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.contracts import Distribution
-from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.conditionals.mixed import MixedConditionals, MixedDistribution
 from anyorder.conditionals.mixture import Mixture
 from anyorder.data.columns import NumberColumn
 from anyorder.errors import ConfigError
@@ -109,7 +110,8 @@ def _along_paths(
     model: AnyOrderModel, x: Tensor, cells: Cells, query: Tensor, given: Tensor
 ) -> Tensor:
     network, conditionals = model.network, copy.deepcopy(model.conditionals).double()
-    if not isinstance(network, PathNetwork) or not isinstance(conditionals, MixedConditionals):
+    mixed = isinstance(conditionals, MixedConditionals | AveragedConditionals)
+    if not isinstance(network, PathNetwork) or not mixed:
         raise ConfigError('`model` must have network="path": others take a pass a cell.')
     rank = model.protocol.rank(query).expand(query.shape)
     total = torch.zeros(len(x), dtype=torch.float64)
@@ -117,7 +119,9 @@ def _along_paths(
         path = network(x[rows], query[rows], given[rows], rank[rows])
         row, target = rows[path.row], path.target
         edges = cells.at(row, target)
-        for places, part in conditionals(path.features.double(), target).parts:
+        found = conditionals(path.features.double(), target)
+        assert isinstance(found, MixedDistribution)
+        for places, part in found.parts:
             total.index_add_(0, row[places], log_mass(part, edges.at(places)))
     return total
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.commands.image import evaluate_images, fit_images, is_images
+from anyorder.commands.reporting import check_report, write_report
 from anyorder.commands.runs import DOMAINS
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.table import fit_table
@@ -48,20 +49,31 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
 
 
 def evaluate_file(
-    run: Path, file: str, *, table: Options, rows: int | None, seed: int, json: bool
+    run: Path,
+    file: str,
+    *,
+    table: Options,
+    rows: int | None,
+    report: Path | None,
+    seed: int,
+    json: bool,
 ) -> None:
-    """Evaluates a model on a file of its own domain."""
+    """Evaluates a model on a file of its own domain, and writes a page about it if asked to."""
+    if report is not None:
+        check_report(report)
     model = load(run)
     holds = f'"{run}" holds a model of {DOMAINS[type(model)][0]}.'
     if isinstance(model, TableModel):
         _refuse({"rows": rows}, f"is for text and images, and {holds}")
         evaluate_table(model, Path(file), **table, seed=seed, json=json)
-        return
-    _refuse(table, f"is for tables, and {holds}")
-    if isinstance(model, ImageModel):
-        evaluate_images(model, file, rows=rows, seed=seed, json=json)
     else:
-        evaluate_text(model, file, rows=rows, seed=seed, json=json)
+        _refuse(table, f"is for tables, and {holds}")
+        if isinstance(model, ImageModel):
+            evaluate_images(model, file, rows=rows, seed=seed, json=json)
+        else:
+            evaluate_text(model, file, rows=rows, seed=seed, json=json)
+    if report is not None:
+        write_report(model, run, file, out=report, seed=seed)
 
 
 def _refuse(options: Options, why: str) -> None:

@@ -123,12 +123,14 @@ def evaluate(
     query: str | None = None,
     given: str | None = None,
     rows: Whole | None = None,
+    report: Path | None = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Print how well a model predicts a table, or the test part of a text or of images.
 
-    Examples: anyorder evaluate runs/people new.csv; anyorder evaluate shipped pydoc
+    Examples: anyorder evaluate runs/people new.csv --report people.html; anyorder evaluate shipped
+    pydoc
 
     The test part of a text is its last 5%: the first 90% are for training, the next 5% for
     validation. It is read in chunks of the model's length. Bits of the joint and of marginals are
@@ -144,11 +146,14 @@ def evaluate(
         Tables: columns that are then known.
     rows
         Text and images: how many chunks or images; 256.
+    report
+        An .html file to write: a page with calibration, draws beside real rows, what evidence is
+        worth, and how the training went.
     """
     from anyorder.commands.domains import evaluate_file
 
     table = {"query": query, "given": given}
-    evaluate_file(run, file, table=table, rows=rows, seed=seed, json=json)
+    evaluate_file(run, file, table=table, rows=rows, report=report, seed=seed, json=json)
 
 
 def check(

@@ -72,19 +72,32 @@ def read_image(
 
 def write_image(file: str | Path, picture: Pixels) -> None:
     """Writes a picture ``(height, width, channels)`` of 1 or 3 channels; its ending says how."""
-    _need_pillow()
-    from PIL import Image
-
     file = Path(file)
     if file.suffix.lower() not in ENDINGS:
         raise ConfigError(f'A picture\'s name must end in {", ".join(ENDINGS)}; got "{file.name}".')
+    found = _encoded(picture)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found.save(file)
+
+
+def png_bytes(picture: Pixels) -> bytes:
+    """A picture as the bytes of a PNG file."""
+    file = io.BytesIO()
+    _encoded(picture).save(file, format="PNG", optimize=True)
+    return file.getvalue()
+
+
+def _encoded(picture: Pixels) -> "Image.Image":
+    """A picture as Pillow has it."""
+    _need_pillow()
+    from PIL import Image
+
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (1, 3):
         raise SchemaError(
             "A picture must be uint8 of shape (height, width, 1 or 3); got "
             f"{picture.dtype} of shape {picture.shape}."
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture[:, :, 0] if picture.shape[2] == 1 else picture).save(file)
+    return Image.fromarray(picture[:, :, 0] if picture.shape[2] == 1 else picture)
 
 
 def decoded(source: Path | bytes, name: str) -> "Image.Image":

@@ -70,8 +70,16 @@ class Check:
 
     def sentences(self) -> list[str]:
         """What the numbers mean, one plain sentence each."""
+        return [*self.gap_sentences(), *self.calibration_sentences()]
+
+    def gap_sentences(self) -> list[str]:
+        """How far it agrees with itself."""
         gaps = (self.path, self.marginalisation, self.ratio, self.orders, self.encoding)
-        found = [gap.sentence for gap in gaps if gap is not None]
+        return [gap.sentence for gap in gaps if gap is not None]
+
+    def calibration_sentences(self) -> list[str]:
+        """Whether its probabilities hold."""
+        found = []
         if self.numbers:
             found.append(_numbers_sentence(self.numbers))
         if self.categories:

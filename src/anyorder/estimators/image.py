@@ -1,6 +1,5 @@
 """Images: fit pictures once, then ask for likelihoods, draws, and what belongs into their holes."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -154,10 +153,27 @@ class ImageModel(ImageAnswers):
         self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
         return self
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it is made of, as it was asked for."""
+        return {
+            "layers": self.layers,
+            "width": self.width,
+            "heads": self.heads,
+            "order": self.order,
+            "patch": self.patch,
+            "head": self.head,
+        }
+
+    @property
+    def queries_(self) -> QueryLaw:
+        """The questions that it was trained for."""
+        return self._law(self._shape())
+
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
         notes = self._notes(self._shape(), self.levels_)
-        save_model(folder, self._fitted(), law=self._law(self._shape()), notes=notes)
+        save_model(folder, self._fitted(), law=self.queries_, notes=notes)
 
     @classmethod
     def load(cls, folder: str | Path) -> "ImageModel":
@@ -216,18 +232,10 @@ class ImageModel(ImageAnswers):
         return LogisticLevelConditionals(schema, width=self.width)
 
     def _notes(self, shape: Shape, levels: int) -> dict[str, Any]:
-        options: Mapping[str, Any] = {
-            "layers": self.layers,
-            "width": self.width,
-            "heads": self.heads,
-            "order": self.order,
-            "patch": self.patch,
-            "head": self.head,
-        }
         return {
             "domain": "image",
             "shape": list(shape),
             "levels": levels,
-            "options": dict(options),
+            "options": self.options,
             "settings": asdict(self.settings),
         }

@@ -1,0 +1,68 @@
+"""`anyorder evaluate --report`: one page about a model and rows that it has not seen."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from anyorder.commands.image import images_for
+from anyorder.commands.runs import table_chunks
+from anyorder.commands.showing import note
+from anyorder.commands.text import read_text
+from anyorder.data.table import TableSchema
+from anyorder.errors import ConfigError
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.text import TextModel
+from anyorder.storage import replace_text
+
+ROWS_AT_ONCE, MOST_ROWS = 16_384, 5000
+"""Rows of a file in memory, and rows that a report asks about."""
+
+ENDINGS = (".html", ".htm")
+
+
+def check_report(out: Path) -> None:
+    """Refuses, before the work, a report that cannot be written."""
+    if out.suffix.lower() not in ENDINGS:
+        raise ConfigError(f'`--report` must end in .html; got "{out}".')
+    if out.is_dir():
+        raise ConfigError(f'`--report` must be a file; "{out}" is a folder.')
+    if find_spec("matplotlib") is None:
+        raise ConfigError('A report needs matplotlib: pip install "anyorder[plot]".')
+
+
+def write_report(
+    model: TableModel | TextModel | ImageModel, run: Path, file: str, *, out: Path, seed: int
+) -> None:
+    """Writes the page; see `anyorder evaluate --help`."""
+    from anyorder.report.image import image_report
+    from anyorder.report.table import table_report
+    from anyorder.report.text import text_report
+
+    training = run / "training" if (run / "training").is_dir() else None
+    if isinstance(model, TableModel):
+        rows = sampled_rows(model.table_, Path(file), seed=seed)
+        name = Path(file).name
+        page = table_report(model, rows, name=name, training=training, seed=seed, progress=True)
+    elif isinstance(model, ImageModel):
+        images = images_for(model, file)
+        page = image_report(model, images, training=training, seed=seed, progress=True)
+    else:
+        text = read_text(file)
+        page = text_report(model, text, training=training, seed=seed, progress=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(out, page.html())
+    note(f"Written: {out}, a page for any browser.")
+
+
+def sampled_rows(table: TableSchema, file: Path, *, seed: int) -> pd.DataFrame:
+    """Rows of a file, at most so many and then at random, in one pass over it."""
+    rng, kept, keys = np.random.default_rng(seed), pd.DataFrame(), np.zeros(0)
+    for frame in table_chunks(table, file, rows=ROWS_AT_ONCE):
+        kept, keys = pd.concat([kept, frame]), np.append(keys, rng.random(len(frame)))
+        if len(kept) > MOST_ROWS:
+            least = np.sort(np.argpartition(keys, MOST_ROWS)[:MOST_ROWS])
+            kept, keys = kept.iloc[least], keys[least]
+    return kept

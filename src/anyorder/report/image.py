@@ -1,0 +1,86 @@
+"""The report of a model of images, on images that it has not seen."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anyorder.data.image import Images, to_x
+from anyorder.data.image_files import png_bytes
+from anyorder.data.image_grid import picture_grid
+from anyorder.data.image_holes import half_hole
+from anyorder.diagnostics.worth import surprise_by_evidence
+from anyorder.estimators.image import ImageModel
+from anyorder.random_sets import seeded
+from anyorder.report.page import Page, Picture, Section, Words
+from anyorder.report.sections import (
+    settings_section,
+    training_section,
+    trust_sections,
+    worth_section,
+)
+
+ROWS = 128
+"""Images that are asked about."""
+
+SHOWN, DRAWS = 6, 3
+"""Images that are completed, and how often."""
+
+
+def image_report(
+    model: ImageModel,
+    images: Images,
+    *,
+    training: Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Page:
+    """Asks a model all that a report tells.
+
+    Args:
+        model: Fitted.
+        images: Their test part is read.
+        training: The folder of its training, for the curve.
+        seed: Of draws and questions.
+        progress: Whether a line shows how the check goes.
+    """
+    found = model.evaluate(images, rows=ROWS, seed=seed)
+    check = model.check(images, rows=ROWS, seed=seed, progress=progress)
+    x = to_x(images.test[:ROWS])
+    missing = torch.zeros(x.shape, dtype=torch.bool)
+    assert model.model_ is not None  # it has just been evaluated
+    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    facts = [(f"{name}, bits a dimension", str(bits)) for name, bits in found.items()]
+    facts.append(("weights", f"{model.model_.num_parameters:,}"))
+    height, width, channels = images.shape
+    sections = [
+        _painted_section(model, images, seed),
+        *trust_sections(check),
+        worth_section(worth, "pixel"),
+        training_section(training, model.queries_, model.model_.schema.names),
+        settings_section(model.options | asdict(model.settings)),
+    ]
+    words = (
+        f"Images of {height}x{width} pixels and {channels} channel(s): any part given any other."
+    )
+    return Page(f"A model of {images.name}", words, sections, facts)
+
+
+def _painted_section(model: ImageModel, images: Images, seed: int) -> Section:
+    """Test images, a part taken away, and what the model paints there."""
+    originals = images.test[:SHOWN]
+    size: tuple[int, int] = (images.shape.height, images.shape.width)
+    holes = {
+        "the bottom half": half_hole(size, "bottom"),
+        "the left half": half_hole(size, "left"),
+        "all of it": np.ones(size, dtype=bool),
+    }
+    pictures = []
+    for words, hole in holes.items():
+        painted = model.inpaint(originals, hole, n=DRAWS, seed=seed)
+        grid = picture_grid(originals, hole, painted, levels=model.levels_)
+        alt = f"Images, their known part without {words}, and {DRAWS} completions"
+        caption = f"The original, what is known (magenta is not), and {words} drawn {DRAWS} times."
+        pictures.append(Picture(png_bytes(grid), alt, caption, pixelated=True))
+    return Section("Painted parts", [Words("Images that it has not seen."), *pictures])

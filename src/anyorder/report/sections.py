@@ -1,0 +1,121 @@
+"""Sections that the reports of all domains share."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from anyorder.diagnostics.report import Check
+from anyorder.evaluation import Estimate
+from anyorder.query_laws import QueryLaw
+from anyorder.query_words import question_words
+from anyorder.report.figures import curve_figure, worth_figure
+from anyorder.report.page import Block, Grid, Picture, Points, Section, Words
+
+PACKAGES = ("anyorder", "torch", "numpy", "pandas")
+
+PLOTS = {
+    "coverage": (
+        "Share of true values inside their 50%, 80% and 90% intervals, by evidence",
+        "Dots on their lines: intervals hold what they say. Below: too narrow.",
+    ),
+    "pit": (
+        "Histograms of where true values fall in their predicted distributions",
+        "Flat is calibrated; a U is overconfident, a hill too cautious. The band is chance.",
+    ),
+    "reliability": (
+        "How often the most probable level is right, against how probable it was said to be",
+        "On the diagonal, a stated 80% is right in eight cases of ten.",
+    ),
+}
+"""What is to be seen on the pictures of a check, and what it means."""
+
+
+def trust_sections(check: Check) -> list[Section]:
+    """Whether probabilities hold, and how far the model agrees with itself."""
+    blocks: list[Block] = [
+        Words(f"Asked about {check.rows:,} rows that it should not have seen in training."),
+        Points(check.calibration_sentences()),
+    ]
+    drawn = check.plot()
+    blocks += [Picture(drawn[name], *PLOTS[name]) for name in PLOTS if name in drawn]
+    found = [Section("Can its probabilities be trusted?", blocks)]
+    if check.gap_sentences():
+        words = Words("The same likelihood, asked for in another way, should be the same number.")
+        agreement = Section("Does it agree with itself?", [words, Points(check.gap_sentences())])
+        found.append(agreement)
+    return found
+
+
+def worth_section(found: Mapping[str, Estimate], cell: str) -> Section:
+    """What evidence is worth.
+
+    Args:
+        found: The surprise of a cell by how much is given.
+        cell: What a cell is called.
+    """
+    first, last = (list(found.values())[place] for place in (0, -1))
+    gain = first.minus(last)
+    words = (
+        f"How surprising one {cell} is, with more and more of the others given. All of them "
+        f"together tell {gain.value:.2f} ± {gain.se:.2f} nats about it."
+    )
+    alt = "Surprise by amount of evidence: " + ", ".join(
+        f"{name} given {part.value:.2f}" for name, part in found.items()
+    )
+    return Section(
+        "What evidence is worth",
+        [Words(words), Picture(worth_figure(found, f"nats a {cell}"), alt)],
+    )
+
+
+def training_section(training: Path | None, law: QueryLaw | None, names: Sequence[str]) -> Section:
+    """What it was trained for, and how that went.
+
+    Args:
+        training: The folder of the training, if it is there.
+        law: The questions.
+        names: Of the variables.
+    """
+    blocks: list[Block] = [Words("It was trained for these questions:")]
+    blocks.append(Points(question_words(law, names)))
+    curves = read_curves(training)
+    if curves:
+        alt = "Curves of the loss: " + ", ".join(
+            f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
+            for name, points in curves.items()
+        )
+        blocks.append(Picture(curve_figure(curves, "loss"), alt, "Lower is better."))
+    return Section("How it was trained", blocks)
+
+
+def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
+    """The loss and the held-out loss of a training as (minutes, value); of members, the first's."""
+    if training is None:
+        return {}
+    files = sorted(training.rglob("metrics.jsonl"))
+    curves: dict[str, list[tuple[float, float]]] = {}
+    titles = {"loss": "training rows", "held_out": "held-out rows"}
+    for line in files[0].read_text(encoding="utf-8").splitlines() if files else ():
+        values = json.loads(line)
+        for key, title in titles.items():
+            if key in values:
+                curves.setdefault(title, []).append((values["seconds"] / 60, values[key]))
+    return {title: points for title, points in curves.items() if len(points) > 1}
+
+
+def settings_section(settings: Mapping[str, Any]) -> Section:
+    """All that was set, and the versions that wrote this."""
+    plain = [(name, _words(value)) for name, value in settings.items() if value is not None]
+    versions = [(name, metadata.version(name)) for name in PACKAGES]
+    versions.append(("python", platform.python_version()))
+    return Section(
+        "Settings and versions",
+        [Grid(("setting", "value"), plain), Grid(("package", "version"), versions)],
+    )
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

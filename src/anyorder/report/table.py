@@ -1,0 +1,130 @@
+"""The report of a model of a table, on rows that it has not seen."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.diagnostics.worth import surprise_by_evidence
+from anyorder.errors import AnyOrderWarning
+from anyorder.estimators.table import TableModel
+from anyorder.evaluation import Estimate
+from anyorder.orders import mutual_information
+from anyorder.random_sets import seeded
+from anyorder.report.figures import columns_figure, pairs_figure
+from anyorder.report.page import Grid, Page, Picture, Section, Words
+from anyorder.report.sections import (
+    settings_section,
+    training_section,
+    trust_sections,
+    worth_section,
+)
+
+DRAWS = 2000
+"""Rows that are drawn, to be laid beside real ones."""
+
+COMPARED = 2000
+"""Rows on which it is measured what columns tell about each other."""
+
+SHOWN_ROWS, SHOWN_COLUMNS, PAIRED = 8, 12, 4
+"""Drawn rows that are printed, columns that are pictured, and those whose pairs are."""
+
+
+def table_report(
+    model: TableModel,
+    frame: pd.DataFrame,
+    *,
+    name: str,
+    training: Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Page:
+    """Asks a model all that a report tells.
+
+    Args:
+        model: Fitted.
+        frame: Rows that it has not seen.
+        name: What to call them.
+        training: The folder of its training, for the curve.
+        seed: Of draws and questions.
+        progress: Whether a line shows how the check goes.
+    """
+    table = model.table_
+    check = model.check(frame, rows=len(frame), random_state=seed, progress=progress)
+    x, missing = table.encode(frame)
+    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    joint = Estimate(torch.from_numpy(model.log_prob(frame)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AnyOrderWarning)  # the page says what it was trained for
+        drawn = _drawn(model, frame, seed)
+    facts = [
+        ("rows asked about", f"{len(frame):,}"),
+        ("columns", f"{len(table.names)}"),
+        ("weights", f"{model.model_.num_parameters:,}"),
+        ("joint, nats a row", f"{joint.value:.2f} ± {joint.se:.2f}"),
+    ]
+    sections = [
+        _columns_section(model),
+        *trust_sections(check),
+        worth_section(worth, "cell"),
+        _draws_section(frame, drawn, _related(model, x, missing)),
+        training_section(training, model.queries_, table.names),
+        settings_section(model.get_params()),
+    ]
+    return Page(f"A model of {name}", "A table: any columns given any others.", sections, facts)
+
+
+def _columns_section(model: TableModel) -> Section:
+    summary = model.table_.summary()
+    return Section("Columns", [Grid(("column", "taken for", "details"), [*map(tuple, summary)])])
+
+
+def _drawn(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Rows of the model; what must always be given is that of real rows."""
+    if not model.context:
+        return model.sample(DRAWS, random_state=seed)
+    given = frame[list(model.context)].sample(DRAWS, replace=True, random_state=seed)
+    return model.impute(given.reset_index(drop=True), random_state=seed)
+
+
+def _draws_section(frame: pd.DataFrame, drawn: pd.DataFrame, related: list[str]) -> Section:
+    names = [name for name in drawn.columns if name in frame.columns]
+    some = names[:SHOWN_COLUMNS]
+    left = f" Of {len(names)} columns, the first {len(some)}." if len(some) < len(names) else ""
+    printed = drawn.head(SHOWN_ROWS)
+    rows = [[_cell(value) for value in row] for row in printed.itertuples(index=False)]
+    return Section(
+        "Draws beside real rows",
+        [
+            Words(f"{len(drawn):,} rows were drawn from the model, nothing given."),
+            Picture(
+                columns_figure(frame[some], drawn[some]),
+                f"Distributions of {', '.join(some)}: of rows and of draws",
+                f"Where the colours agree, the model has learnt the column.{left}",
+            ),
+            Picture(
+                pairs_figure(frame[related], drawn[related]),
+                f"Clouds of pairs of {', '.join(related)}: of rows and of draws",
+                "The columns that tell most about each other: real rows in blue below the "
+                "diagonal, draws in orange above it. The two triangles should mirror each other.",
+            ),
+            Grid(list(drawn.columns), rows, caption="Some of the draws"),
+        ],
+    )
+
+
+def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
+    """The columns that tell most about each other, in the order of the table."""
+    asked = len(model.table_.query)
+    information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
+    best = information.sum(dim=1).argsort(descending=True)[:PAIRED].tolist()
+    return [model.table_.names[place] for place in sorted(best)]
+
+
+def _cell(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

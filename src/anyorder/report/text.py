@@ -1,0 +1,77 @@
+"""The report of a model of text, on the test part of a text."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from anyorder.data.text import Text, chunks, decode
+from anyorder.diagnostics.worth import surprise_by_evidence
+from anyorder.estimators.text import TextModel
+from anyorder.random_sets import seeded
+from anyorder.report.page import Code, Page, Section, Words
+from anyorder.report.sections import (
+    settings_section,
+    training_section,
+    trust_sections,
+    worth_section,
+)
+
+ROWS = 128
+"""Chunks that are asked about."""
+
+EXAMPLES, FILLS, HOLES = 3, 2, 0.3
+"""Chunks that are shown, how often each is filled, and how many of its characters are holes."""
+
+
+def text_report(
+    model: TextModel,
+    text: Text,
+    *,
+    training: Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Page:
+    """Asks a model all that a report tells.
+
+    Args:
+        model: Fitted.
+        text: Its test part is read.
+        training: The folder of its training, for the curve.
+        seed: Of draws and questions.
+        progress: Whether a line shows how the check goes.
+    """
+    found = model.evaluate(text, rows=ROWS, seed=seed)
+    check = model.check(text, rows=ROWS, seed=seed, progress=progress)
+    x = chunks(text.test, model.length, ROWS)
+    missing = torch.zeros(x.shape, dtype=torch.bool)
+    assert model.model_ is not None  # it has just been evaluated
+    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    facts = [(f"{name}, bits a character", str(bits)) for name, bits in found.items()]
+    facts.append(("weights", f"{model.model_.num_parameters:,}"))
+    sections = [
+        _fills_section(model, x, seed),
+        *trust_sections(check),
+        worth_section(worth, "character"),
+        training_section(training, model.queries, [str(i) for i in range(model.length)]),
+        settings_section({"length": model.length, **asdict(model.settings)}),
+    ]
+    words = f"Text: any characters of a chunk of {model.length} given any others."
+    return Page(f"A model of {text.name}", words, sections, facts)
+
+
+def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:
+    """Chunks of the test text with holes, and what the model fills in."""
+    holes = torch.rand(x[:EXAMPLES].shape, generator=seeded(seed)) < HOLES
+    lines = []
+    for row, unknown in zip(x[:EXAMPLES], holes, strict=True):
+        whole = decode(row, model.alphabet_)
+        holed = "".join(
+            model.hole if gone else letter
+            for letter, gone in zip(whole, unknown.tolist(), strict=True)
+        )
+        lines += [f"known   {holed}"]
+        lines += [f"filled  {fill}" for fill in model.infill(holed, n=FILLS, seed=seed)]
+        lines += [f"truth   {whole}", ""]
+    words = f"Chunks that it has not seen, with {HOLES:.0%} of their characters taken out."
+    return Section("Holes and fills", [Words(words), Code("\n".join(lines).rstrip())])

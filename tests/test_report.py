@@ -1,0 +1,172 @@
+"""Reports: pages that stand alone, and say what is so."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from anyorder.cli import main
+from anyorder.data.image import bundled_digits
+from anyorder.data.text import embedded_text
+from anyorder.diagnostics.predictions import SHARES
+from anyorder.diagnostics.worth import surprise_by_evidence
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.text import TextModel
+from anyorder.queries import log_prob
+from anyorder.report.image import image_report
+from anyorder.report.page import Code, Grid, Page, Points, Section, Words
+from anyorder.report.sections import read_curves
+from anyorder.report.table import table_report
+from anyorder.report.text import text_report
+from anyorder.training.settings import TrainingSettings
+
+SHAPE = {"layers": 1, "width": 16, "heads": 2}
+SETTINGS = TrainingSettings(steps=3, batch=4, warmup=1)
+VOID = {"meta", "img"}
+
+
+class Document(HTMLParser):
+    """Reads a page, and remembers what a reader would want to know of it."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.images, self.ids, self.links, self.titles = [], [], [], [], []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if tag == "img":
+            self.images.append(found)
+        if tag == "a":
+            self.links.append(found["href"])
+        self.ids += [found["id"]] if "id" in found else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.titles.append(data)
+
+
+def stands_alone(page):
+    """A page that is well formed, links to itself only, and says what its pictures show."""
+    html = page.html()
+    found = Document(html)
+    assert all(image["alt"] for image in found.images)
+    assert all(image["src"].startswith("data:image/png;base64,") for image in found.images)
+    assert {link.removeprefix("#") for link in found.links} == set(found.ids)
+    assert len(set(found.ids)) == len(found.ids)
+    assert "http" not in html
+    return found
+
+
+@pytest.fixture(scope="module")
+def people():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, 120),
+            "income": rng.normal(30, 5, 120).round(2),
+            "job": rng.choice(["nurse", "clerk", "a <b> & c"], 120),
+            "member": rng.random(120) < 0.5,
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 120), "D"),
+        }
+    )
+    frame.loc[::9, "income"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def model(people):
+    return TableModel(**SHAPE, max_steps=10).fit(people)
+
+
+def test_a_page_escapes_what_it_is_given():
+    parts = [Words("<p>"), Points(["a & b"]), Code("<x>"), Grid(["<"], [["&"]], caption="<>")]
+    html = Page("<title>", "a < b", [Section("One & two", parts)], [("n <", "&")]).html()
+    assert "<x>" not in html
+    assert Document(html).titles == ["One & two"]
+
+
+def test_a_table_is_reported(model, people):
+    page = table_report(model, people, name="people.csv")
+    found = stands_alone(page)
+    assert "Draws beside real rows" in found.titles
+    assert "Does it agree with itself?" in found.titles
+    assert len(found.images) >= 5
+    assert dict(page.facts)["rows asked about"] == "120"
+
+
+def test_columns_that_are_always_given_are_those_of_rows(people):
+    model = TableModel(**SHAPE, max_steps=3, context=["job"], queries=[(["job"], ["age"], 1.0)])
+    page = table_report(model.fit(people), people, name="people.csv")
+    assert "QueryList" in page.html()
+
+
+def test_text_and_images_are_reported():
+    text = embedded_text()
+    letters = TextModel(length=12, **SHAPE, settings=SETTINGS).fit(text)
+    assert "Holes and fills" in stands_alone(text_report(letters, text)).titles
+    digits = bundled_digits()
+    images = ImageModel(**SHAPE, settings=SETTINGS).fit(digits)
+    found = stands_alone(image_report(images, digits))
+    assert "Painted parts" in found.titles
+
+
+def test_surprise_is_that_of_single_cells(model, people):
+    x, missing = model.table_.encode(people)
+    found = surprise_by_evidence(
+        model.model_, x, missing, generator=torch.Generator().manual_seed(0)
+    )
+    assert list(found) == list(SHARES)
+    assert all(len(part.rows) == len(people) for part in found.values())
+    nothing = found["nothing"].rows  # each is the marginal of one of the row's cells
+    alone = torch.stack([-log_prob(model.model_, x, query=[i]) for i in range(5)], dim=1)
+    near = torch.isclose(alone.double(), nothing[:, None].double(), atol=1e-4) & ~missing
+    assert near.any(dim=1).all()
+    everything = found["all but one"].rows
+    rest = torch.stack(
+        [
+            -log_prob(
+                model.model_,
+                x,
+                query=torch.eye(5, dtype=torch.bool)[i].expand_as(missing),
+                given=~missing & ~torch.eye(5, dtype=torch.bool)[i],
+            )
+            for i in range(5)
+        ],
+        dim=1,
+    )
+    near = torch.isclose(rest.double(), everything[:, None].double(), atol=1e-4) & ~missing
+    assert near.any(dim=1).all()
+
+
+def test_curves_are_read_where_there_are_any(tmp_path):
+    assert read_curves(None) == {}
+    assert read_curves(tmp_path) == {}
+    lines = ['{"step": 1, "loss": 2.0, "seconds": 60}', '{"step": 2, "loss": 1.0, "seconds": 120}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0), (2.0, 1.0)]}
+
+
+def test_the_command_writes_a_page(model, people, tmp_path, capsys):
+    model.save(tmp_path / "run")
+    rows = tmp_path / "rows.csv"
+    people.to_csv(rows, index=False)
+    out = tmp_path / "deep" / "report.html"
+    arguments = ["evaluate", str(tmp_path / "run"), str(rows), "--report"]
+    main([*arguments, str(out)])
+    assert "A model of rows.csv" in out.read_text()
+    for odd in ("report.pdf", str(tmp_path)):
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, odd])
+        assert stop.value.code == 2
+    assert "`--report` must end in .html" in capsys.readouterr().err
