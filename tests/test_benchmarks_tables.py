@@ -78,6 +78,15 @@ def test_cells_are_differences_of_cdfs(model, frame, name, known):
     np.testing.assert_allclose(found.numpy(), slow, atol=2e-3)
 
 
+def test_members_are_averaged_cell_by_cell(frame):
+    options = {"max_steps": 5, "layers": 1, "width": 16, "heads": 2}
+    model = TableModel(members=2, **options).fit(frame)
+    rows, query = frame.iloc[:12], sets(frame, ["coarse"], frame.iloc[:12])
+    found = cell_log_prob(model, rows, query=query, given=torch.zeros_like(query), steps=STEPS)
+    slow = [slow_log_prob(model, row, "coarse", []) for _, row in rows.iterrows()]
+    np.testing.assert_allclose(found.numpy(), slow, atol=2e-3)
+
+
 def sets(frame, names, rows):
     return torch.tensor([[column in names for column in frame.columns]] * len(rows))
 
