@@ -1,5 +1,5 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
-#   make demo    fill a text, print Table 7 of the paper, fit and ask a table: about a minute
+#   make demo    fill a text, fit and ask a table and images, write a page: about four minutes
 #   make test    lint, types, doctests and tests: about 5 minutes
 PYTHON ?= python3
 VENV   ?= .venv
@@ -32,7 +32,7 @@ bench: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.mask_sampling
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plot,parquet]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python

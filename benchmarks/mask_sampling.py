@@ -22,37 +22,17 @@ import torch
 from cyclopts import App
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
 from anyorder.cli import run
 from anyorder.enumeration import all_sets, edge_law, node_law
 from anyorder.errors import check_count
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.resampling import POOL, papers_way
 from benchmarks.measuring import peak_bytes, seconds, standard_error
-
-POOL = 100
-"""The appendix draws this many masks for each one that it keeps."""
 
 SHAPES = {"N250": (512, 250), "N3072": (128, 3072)}
 """The paper's batches: text8 and CIFAR-10."""
-
-
-def papers_way(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
-    """Appendix B of the paper, step by step, at its cost."""
-    pool, n = POOL * batch, num_variables
-    # S ~ M: a random permutation of each row by sorting, its first c places; c uniform on 1..n
-    shuffled = torch.rand(pool, n, generator=generator).argsort(dim=1)
-    size = torch.randint(1, n + 1, (pool, 1), generator=generator)
-    members = shuffled < size
-    # t uniform on 0..c-1; keep the t smallest members, found by sorting members to the front
-    steps = (torch.arange(n).expand(pool, n) < size).float()
-    t = torch.multinomial(steps, 1, generator=generator)
-    front = members.long().sort(dim=1, descending=True, stable=True).indices
-    kept = front.argsort(dim=1) < t
-    # resample by 1 + |e|
-    chosen = torch.multinomial((t + 1.0).squeeze(1), batch, generator=generator)
-    return kept[chosen]
 
 
 def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[str, float]:

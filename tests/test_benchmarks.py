@@ -11,8 +11,9 @@ from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicograp
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_mixture import TableMixture
+from anyorder.reproduce.resampling import papers_way
 from benchmarks import images, queries, table_networks, table_variants, tables_default, tables_speed
-from benchmarks.mask_sampling import measure, papers_way
+from benchmarks.mask_sampling import measure
 from benchmarks.table_sets import load_set
 from experiments import calibration, query_law_matrix, table_orders, text_orders, variants
 

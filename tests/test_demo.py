@@ -3,34 +3,44 @@
 import pytest
 
 from anyorder.cli import main
-from anyorder.commands import demo
+from anyorder.demo import digits, show, speed, table
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for name, value in {"STEPS": 2, "SAMPLES": 500, "DRAWS": 3}.items():
-        monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(table, "STEPS", 2)
+    monkeypatch.setattr(table, "DRAWS", 3)
+    monkeypatch.setattr(digits, "STEPS", 2)
+    monkeypatch.setattr(digits, "ROWS", 8)
+    monkeypatch.setattr(speed, "VARIABLES", 8)
+    monkeypatch.setattr(speed, "ROWS", 1)
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_demo_shows_a_text_the_paper_and_a_table(tmp_path, capsys):
+def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     main(["demo", "--out", str(tmp_path)])
     shown, said = capsys.readouterr()
     assert shown.count("statement raises an exception if the object is not found") == 3
-    assert "Table 7" in shown
-    for name in (*demo.COLUMNS, "cultivar"):
+    for name in table.penguins():
         assert f"│ {name} " in shown
-    assert "p(proline | alcohol=13.5,hue=1.05)" in shown
-    assert "numbers hidden in 30 wines" in said
-    assert (tmp_path / "wine" / "query.png").read_bytes().startswith(b"\x89PNG")
+    for kind in table.QUESTIONS:
+        assert f"│ {kind} " in shown
+    assert f"p(body_mass_g | {table.KNOWN})" in shown
+    assert "numbers hidden in 58 penguins" in said
+    assert "training masks of 8 variables" in shown
+    for picture in ("penguins/query.png", "digits/grid.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<section") >= 8
+    assert "report.html (open it in a browser)" in said
 
 
-@pytest.mark.usefixtures("tiny")
-def test_without_matplotlib_there_is_no_picture(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "find_spec", lambda _: None)
-    main(["demo", "--out", str(tmp_path)])
-    assert 'No picture: pip install "anyorder[plot]"' in capsys.readouterr().err
-    assert not (tmp_path / "wine" / "query.png").exists()
+def test_what_it_needs_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(show, "NEEDED", ("a_package_that_is_nowhere",))
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    assert 'pip install "anyorder[demo]"' in capsys.readouterr().err
 
 
 def test_what_was_hidden_is_not_shown_to_the_model():
@@ -39,8 +49,9 @@ def test_what_was_hidden_is_not_shown_to_the_model():
             self.frame = frame
             raise StopIteration
 
-    recorder, truth = Recorder(), demo._wine().iloc[:5]
+    recorder, truth = Recorder(), table.penguins().iloc[:5]
     with pytest.raises(StopIteration):
-        demo._Hidden.made(recorder, truth, 0)
-    assert recorder.frame.iloc[0][["flavanoids", "proline", "cultivar"]].isna().all()
-    assert recorder.frame.iloc[0][["alcohol", "malic_acid", "hue"]].notna().all()
+        table.Hidden.made(recorder, truth, 0)
+    first = recorder.frame.iloc[0]
+    assert first[list(table.HIDDEN)].isna().all()
+    assert first.drop(list(table.HIDDEN)).notna().all()

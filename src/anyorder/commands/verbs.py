@@ -199,18 +199,18 @@ def info(run: AnyRun, *, json: Json = False) -> None:
 
 
 def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
-    """Show what the package does, in about a minute and without any file of yours.
+    """Show what the package does, in a few minutes and without any file of yours.
 
-    Fills a text with the model that ships; prints the paper's Table 7; fits a small table, fills
-    its gaps, and asks it a question.
+    Fills a text with the model that ships; fits a table with gaps, asks it and fills them; fits
+    handwritten digits and paints parts of them; and writes a page with all of it.
 
     Example: anyorder demo
 
     Parameters
     ----------
     out
-        Where the model of the table goes, and a picture if matplotlib is installed.
+        Where the models and the page go.
     """
-    from anyorder.commands.demo import run_demo
+    from anyorder.demo.show import run_demo
 
     run_demo(out=out, seed=seed)

@@ -55,7 +55,7 @@ def image_report(
     facts.append(("weights", f"{model.model_.num_parameters:,}"))
     height, width, channels = images.shape
     sections = [
-        _painted_section(model, images, seed),
+        painted_section(model, images, seed),
         *trust_sections(check),
         worth_section(worth, "pixel"),
         training_section(training, model.queries_, model.model_.schema.names),
@@ -67,7 +67,7 @@ def image_report(
     return Page(f"A model of {images.name}", words, sections, facts)
 
 
-def _painted_section(model: ImageModel, images: Images, seed: int) -> Section:
+def painted_section(model: ImageModel, images: Images, seed: int) -> Section:
     """Test images, a part taken away, and what the model paints there."""
     originals = images.test[:SHOWN]
     size: tuple[int, int] = (images.shape.height, images.shape.width)

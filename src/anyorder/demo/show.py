@@ -1,0 +1,46 @@
+"""The demo from its first act to its page."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from anyorder.commands.notation import shell
+from anyorder.commands.showing import note
+from anyorder.demo.digits import digits_act
+from anyorder.demo.speed import speed_act
+from anyorder.demo.table import ASKED, KNOWN, table_act
+from anyorder.demo.telling import say
+from anyorder.demo.text import text_act
+from anyorder.errors import ConfigError, check_seed
+from anyorder.estimators.text import TextModel
+from anyorder.report.page import Page
+from anyorder.storage import replace_text
+
+NEEDED = ("matplotlib", "palmerpenguins", "PIL")
+
+
+def run_demo(*, out: Path, seed: int) -> None:
+    """Shows everything; see `anyorder demo --help`."""
+    check_seed(seed)
+    if any(find_spec(name) is None for name in NEEDED):
+        raise ConfigError('The demo needs pictures and penguins: pip install "anyorder[demo]".')
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
+    shipped = TextModel.shipped()
+    sections = [text_act(shipped, seed)]
+    sections += table_act(out / "penguins", seed)
+    sections.append(digits_act(out / "digits", seed))
+    sections.append(speed_act(shipped, seed))
+    page = Page(
+        "What one model can do",
+        "Each answers any question of the form p(these | those). Made by anyorder demo.",
+        sections,
+    )
+    report = out / "report.html"
+    replace_text(report, page.html())
+    say(f"All of it with pictures: {report} (open it in a browser). To go on:")
+    for arguments in (
+        ("query", out / "penguins", "--of", ASKED, "--given", KNOWN),
+        ("inpaint", out / "digits", "digits", "--half", "left", "--out", "left.png"),
+        ("fit", "YOUR.csv", "--out", "runs/yours"),
+    ):
+        note(f"  {shell('anyorder', *arguments)}")
