@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test format tables bench clean
+.PHONY: demo test format tables docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/anyorder demo
@@ -27,6 +27,10 @@ format: $(VENV)/.test
 # The result tables of the README are generated from experiments/results.
 tables: $(VENV)/.demo
 	$(BIN)/python -m experiments.tables
+
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 bench: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.mask_sampling

@@ -2,6 +2,8 @@
 
 import doctest
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -19,6 +21,16 @@ def test_tables_are_made_from_the_records(path):
     text = path.read_text()
     assert BLOCK.search(text), "a document that is listed has a table"
     assert filled(text) == text, "run `make tables`"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    places = [str(ROOT / "docs"), str(tmp_path / "site")]
+    done = subprocess.run([*command, *places], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "site" / "api.html").read_text()
+    assert "anyorder.TableModel" in page
+    assert "edge_weights" in page
 
 
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
