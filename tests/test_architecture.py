@@ -112,7 +112,7 @@ LAYERS = [
     ["reproduce.uci_tables", "reproduce.image_tables"],
     ["reproduce.table4", "reproduce.table5"],
     ["reproduce.table1", "reproduce.figure3", "reproduce.samples", "reproduce.table7"],
-    ["commands.notation", "commands.showing", "commands.runs"],
+    ["commands.notation", "commands.showing", "commands.streams", "commands.runs"],
     ["commands.text", "commands.image", "commands.scoring", "commands.asking", "commands.about"],
     ["commands.table", "commands.checking", "commands.reporting"],
     ["commands.domains", "demo.telling", "reproduce.image_samples"],

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from anyorder.cli import main
+from anyorder import CheckpointError
+from anyorder.cli import app, main
 
 
 def test_help_does_not_wait_for_torch():
@@ -46,6 +47,17 @@ def test_mistakes_get_one_sentence_and_exit_code_2(name, capsys):
     assert streams.err.startswith("error: ")
     assert streams.err.count("\n") == 1
     assert sentence in streams.err
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        main(["info", str(tmp_path), "--debug"])
+
+
+def test_shells_can_be_taught(capsys):
+    main(["--help"])
+    assert "--install-completion" in capsys.readouterr().out
+    assert "infill" in app.generate_completion(shell="bash")
 
 
 def test_ctrl_c_is_clean(capsys, monkeypatch):

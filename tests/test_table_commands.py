@@ -1,5 +1,6 @@
 """The verbs for tables at their smallest; every mistake gets one sentence."""
 
+import io
 import json
 import re
 import shlex
@@ -201,6 +202,37 @@ def test_impute_fills_gaps_and_nothing_else(run, tmp_path, capsys, name):
         values = pd.to_datetime(found[column]) if column == "born" else found[column]
         assert (values[there] == extra[column][there]).all(), column
     assert not list(tmp_path.glob(".new-*"))
+
+
+class Pipe(io.TextIOWrapper):
+    """What a shell connects: text with bytes below."""
+
+    def __init__(self, content=b""):
+        super().__init__(io.BytesIO(content), encoding="utf-8")
+
+
+def test_tables_come_and_go_by_pipes(folder, run, capsys, monkeypatch):
+    gaps = (folder / "gaps.csv").read_bytes()
+    out = Pipe()
+    monkeypatch.setattr("sys.stdin", Pipe(gaps))
+    monkeypatch.setattr("sys.stdout", out)
+    main(["impute", str(run), "-", "--out", "-"])
+    filled = pd.read_csv(io.BytesIO(out.buffer.getvalue()))
+    assert len(filled) == len(people())
+    assert "rows: standard output" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.stdin", Pipe(gaps))
+    main(["evaluate", str(run), "-", "--json"])
+    piped = json.loads(capsys.readouterr().out.splitlines()[-1])
+    main(["evaluate", str(run), str(folder / "gaps.csv"), "--json"])
+    assert piped["nats"] == json.loads(capsys.readouterr().out.splitlines()[-1])["nats"]
+
+
+def test_draws_are_printed_as_json(run, capsys):
+    main(["sample", str(run), "--n", "3", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 3
+    assert set(rows[0]) == set(people().columns)
 
 
 @pytest.mark.usefixtures("small_chunks")

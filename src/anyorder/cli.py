@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from anyorder.commands.questions import impute, infill, inpaint, query, sample
 from anyorder.commands.reproducing import reproduce
+from anyorder.commands.streams import STREAM
 from anyorder.commands.verbs import check, demo, evaluate, fit, info
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
@@ -27,15 +28,23 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code that shells expect when the reader of a pipe has gone."""
 
+DEBUG = "--debug"
+"""Anywhere on the command line: errors show where they came from."""
+
 app = App(
     name="anyorder",
     help="Train one model, then ask it anything of the form p(these variables | those variables).",
+    help_epilogue=(
+        f"{DEBUG} after any command shows where an error came from; --install-completion teaches "
+        "the shell the commands."
+    ),
     default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
 for verb in (demo, fit, infill, inpaint, impute, query, sample, evaluate, check, info):
     app.command(verb)
 app.command(reproduce)
+app.register_install_completion_command()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,11 +54,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(command: App, arguments: list[str] | None = None) -> None:
     """Runs a command line; what the user can mend is one sentence and exit code 2."""
+    typed = sys.argv[1:] if arguments is None else arguments
+    words = [STREAM if word == "-" else word for word in typed]
+    if DEBUG in words:
+        words.remove(DEBUG)
+        command(words, exit_on_error=False, print_error=False, result_action="return_value")
+        return
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell  # type: ignore[assignment]
             command(
-                arguments,
+                words,
                 exit_on_error=False,
                 print_error=False,
                 result_action="return_value",

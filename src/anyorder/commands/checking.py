@@ -9,6 +9,7 @@ from rich.console import Console
 from anyorder.commands.image import images_for
 from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note, show
+from anyorder.commands.streams import reading
 from anyorder.commands.text import read_text
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import check_model
@@ -51,7 +52,8 @@ def check_file(
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
     model = load(run)
     if isinstance(model, TableModel):
-        found, size = _check_table(model, Path(file), CHECKED_ROWS if rows is None else rows, seed)
+        with reading(file) as source:
+            found, size = _check_table(model, source, CHECKED_ROWS if rows is None else rows, seed)
     elif isinstance(model, ImageModel):
         found, size = _check_images(model, file, EVALUATED if rows is None else rows, seed)
     else:

@@ -8,6 +8,7 @@ from anyorder.commands.image import evaluate_images, fit_images, is_images
 from anyorder.commands.reporting import check_report, write_report
 from anyorder.commands.runs import DOMAINS
 from anyorder.commands.scoring import evaluate_table
+from anyorder.commands.streams import STREAM, reading
 from anyorder.commands.table import fit_table
 from anyorder.commands.text import evaluate_text, fit_text
 from anyorder.data.frames import is_table
@@ -31,7 +32,8 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         shared: Options for all.
         options: Options for one of them, by domain.
     """
-    found = domain or ("table" if is_table(file) else "image" if is_images(file) else "text")
+    is_rows = file == STREAM or is_table(file)
+    found = domain or ("table" if is_rows else "image" if is_images(file) else "text")
     for other, given in options.items():
         if other != found:
             _refuse(
@@ -65,15 +67,18 @@ def evaluate_file(
     holds = f'"{run}" holds a model of {DOMAINS[type(model)][0]}.'
     if isinstance(model, TableModel):
         _refuse({"rows": rows}, f"is for text and images, and {holds}")
-        evaluate_table(model, Path(file), **table, seed=seed, json=json)
+        with reading(file) as source:
+            evaluate_table(model, source, **table, seed=seed, json=json)
+            if report is not None:
+                write_report(model, run, str(source), out=report, seed=seed)
     else:
         _refuse(table, f"is for tables, and {holds}")
         if isinstance(model, ImageModel):
             evaluate_images(model, file, rows=rows, seed=seed, json=json)
         else:
             evaluate_text(model, file, rows=rows, seed=seed, json=json)
-    if report is not None:
-        write_report(model, run, file, out=report, seed=seed)
+        if report is not None:
+            write_report(model, run, file, out=report, seed=seed)
 
 
 def _refuse(options: Options, why: str) -> None:

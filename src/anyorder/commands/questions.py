@@ -25,9 +25,10 @@ def impute(
     Parameters
     ----------
     file
-        A .csv, .tsv or .parquet file of any size; columns that it lacks are gaps too.
+        A .csv, .tsv or .parquet file of any size, or "-" for CSV from standard input; columns that
+        it lacks are gaps too.
     out
-        The file to write, of any of these kinds.
+        The file to write, of any of these kinds, or "-" for CSV on standard output.
     draws
         How many times it is filled; with several, the columns "draw" and "row" tell them apart.
     how
@@ -67,7 +68,13 @@ def query(
 
 
 def sample(
-    run: Run, *, n: Whole = 10, given: Written = None, out: Path | None = None, seed: Seed = 0
+    run: Run,
+    *,
+    n: Whole = 10,
+    given: Written = None,
+    out: Path | None = None,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Draw rows of a table, given what is known.
 
@@ -80,11 +87,12 @@ def sample(
     given
         As for query.
     out
-        A .csv, .tsv or .parquet file to write; without it, they are printed.
+        A .csv, .tsv or .parquet file to write, or "-" for CSV on standard output; without it, they
+        are printed as a table.
     """
     from anyorder.commands.table import sample_table
 
-    sample_table(run, n=n, given=given, out=out, seed=seed)
+    sample_table(run, n=n, given=given, out=out, seed=seed, json=json)
 
 
 def infill(
@@ -107,7 +115,8 @@ def infill(
     Parameters
     ----------
     text
-        What is known, with holes; it is taken for the start of a chunk.
+        What is known, with holes, or "-" to read it from standard input; it is taken for the start
+        of a chunk.
     n
         How many fills.
     greedy

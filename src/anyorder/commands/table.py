@@ -22,7 +22,8 @@ from anyorder.commands.notation import (
 )
 from anyorder.commands.runs import finished_step, read_run, table_chunks
 from anyorder.commands.scoring import Running
-from anyorder.commands.showing import note, show, words
+from anyorder.commands.showing import note, plain, show, words
+from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
 from anyorder.data.table import TableSchema
@@ -30,6 +31,7 @@ from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import How
 from anyorder.estimators.table_fitting import Missing, split
+from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
 ROWS_AT_ONCE = 8192
@@ -62,7 +64,8 @@ def fit_table(
         "context": read_names(context, option="--context"),
     }
     text = [name for name, kind in declared.items() if kind in VERBATIM]
-    frame = as_frame(read_table(file, missing_values=columns["missing_values"], text=text))
+    with reading(file) as source:
+        frame = as_frame(read_table(source, missing_values=columns["missing_values"], text=text))
     _refuse_other_separators(frame, file)
     table = TableSchema.infer(frame, **columns)
     check_questions(table, questions)
@@ -81,7 +84,8 @@ def fit_table(
         **{name: size for name, size in shape.items() if size is not None},
     )
     if is_first_process():
-        title = f"{file.name}: {len(frame):,} rows"
+        name = "standard input" if str(file) == STREAM else file.name
+        title = f"{name}: {len(frame):,} rows"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
     model.fit(frame, folder=training)
     if is_first_process():
@@ -144,7 +148,8 @@ def _suggestions(
     if questions is not None:
         return
     if frame[list(names)].isna().to_numpy().any():
-        yield shell("anyorder", "impute", out, file, "--out", file.with_name(f"filled-{file.name}"))
+        filled = "filled.csv" if str(file) == STREAM else file.with_name(f"filled-{file.name}")
+        yield shell("anyorder", "impute", out, file, "--out", filled)
     else:
         yield shell("anyorder", "sample", out, "--n", 5, *flags)
 
@@ -164,9 +169,10 @@ def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
     filler = _Filler(read_run(run, TableModel), draws, how, seed)
     table = filler.model.table_
-    frames = (as_written(frame, table, out) for frame in filler.completed(file))
-    rows = write_chunks(frames, out) // draws
-    note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {out}")
+    with reading(file) as source, writing(out) as target:
+        frames = (as_written(frame, table, target) for frame in filler.completed(source))
+        rows = write_chunks(frames, target) // draws
+    note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
 @dataclass
@@ -223,10 +229,14 @@ def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFr
     return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
-def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed: int) -> None:
+def sample_table(
+    run: Path, *, n: int, given: str | None, out: Path | None, seed: int, json: bool
+) -> None:
     """Draws rows; see `anyorder sample --help`."""
     check_count("n", n)
     check_seed(seed)
+    if json and out is not None:
+        raise ConfigError("`--json` prints the rows and `--out` writes them: drop one of them.")
     model = read_run(run, TableModel)
     known = read_given(model.table_, given)
     sizes: list[float] = []
@@ -239,11 +249,21 @@ def sample_table(run: Path, *, n: int, given: str | None, out: Path | None, seed
             yield frame
 
     if out is not None:
-        frames_out = (as_written(frame, model.table_, out) for frame in drawn())
-        note(f"Drew {write_chunks(frames_out, out):,} rows: {out}")
+        with writing(out) as target:
+            frames_out = (as_written(frame, model.table_, target) for frame in drawn())
+            rows_out = write_chunks(frames_out, target)
+        note(f"Drew {rows_out:,} rows: {told(out)}")
+    elif json:
+        frames = pd.concat(drawn())
+        print_json({"rows": [_plain_row(row) for row in frames.to_dict("records")]})
     else:
         frames = pd.concat(drawn())
         rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))
         show(list(frames.columns), rows)
     if min(sizes) < float("inf"):
         note(f"Effective sample size of the evidence: {min(sizes):.0f}")
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON: gaps are null."""
+    return {name: None if pd.isna(value) else plain(value) for name, value in row.items()}

@@ -1,6 +1,7 @@
 """The verbs for text: fit, infill, evaluate."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console
 from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
+from anyorder.commands.streams import STREAM
 from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
 from anyorder.errors import ConfigError
 from anyorder.estimators.text import TEXT_SETTINGS, TextModel
@@ -73,6 +75,7 @@ def infill_text(
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
     _check_drawing(n, greedy, temperature)
+    text = sys.stdin.read().rstrip("\n") if text == STREAM else text
     fills = read_run(run, TextModel).infill(
         text,
         n=n,

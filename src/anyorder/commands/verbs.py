@@ -45,9 +45,10 @@ def fit(
     Parameters
     ----------
     file
-        A table: .csv, .tsv (also .gz) or .parquet. Or a UTF-8 text file, text8 or its zip; or
-        "pydoc" for the text that ships with Python. Or a folder of pictures; "digits", which ship
-        with scikit-learn; mnist, binarized_mnist, cifar10 or imagenet32, from ANYORDER_DATA.
+        A table: .csv, .tsv (also .gz) or .parquet, or "-" for CSV from standard input. Or a UTF-8
+        text file, text8 or its zip; or "pydoc" for the text that ships with Python. Or a folder of
+        pictures; "digits", which ship with scikit-learn; mnist, binarized_mnist, cifar10 or
+        imagenet32, from ANYORDER_DATA.
     out
         The folder of the model.
     domain

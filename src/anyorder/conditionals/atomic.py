@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
-from anyorder.conditionals.heads import Head, continuous_conditionals
+from anyorder.conditionals.heads import (
+    INITIAL_SCALE,
+    Head,
+    MixtureConditionals,
+    continuous_conditionals,
+)
 from anyorder.variables import Schema, Variable
 
 
@@ -107,8 +112,19 @@ class AtomicDistribution:
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
 
 
+OUTLINE = 4
+"""Bells of the outline that atoms follow."""
+
+WIDEST = 1.0
+"""The most room that an atom is given, in standard deviations."""
+
+
 class AtomicConditionals(Conditionals):
     """Atoms beside a density, for continuous variables that have atoms.
+
+    Atoms are often the marks of a scale: whole years, half millimetres. Their probabilities follow
+    an *outline*, a mixture of few bells times the room around each atom, and leave it by a logit of
+    their own. A scale of a hundred marks is then learnt from far fewer rows than a hundred levels.
 
     Args:
         schema: The variables.
@@ -123,13 +139,34 @@ class AtomicConditionals(Conditionals):
         # Elsewhere is the last level of every variable, so that one padded table has it last.
         levels = [Variable.categorical(v.name, range(most + 1)) for v in schema]
         self.branches = CategoricalConditionals(Schema(tuple(levels)), width=width, shared=False)
+        with torch.no_grad():
+            self.branches.weight.mul_(INITIAL_SCALE)  # at first, the outline says it all
+        self.outline = MixtureConditionals(schema, width=width, components=OUTLINE)
         self.elsewhere = continuous_conditionals(schema, width=width, head=head)
-        padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
-        self.register_buffer("atoms", torch.tensor(padded), persistent=False)
+        padded = torch.tensor([[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema])
+        self.register_buffer("atoms", padded, persistent=False)
+        self.register_buffer("log_room", _room(padded).log(), persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> AtomicDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
-        absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
-        logits = self.branches(features, variables).logits.masked_fill(absent, -torch.inf)
+        absent = atoms.isinf()
+        places = atoms.masked_fill(absent, 0).movedim(-1, 0)
+        outline = self.outline(features, variables).log_prob(places).movedim(0, -1)
+        outline = (outline + self.log_room[variables]).masked_fill(absent, -torch.inf)
+        logits = self.branches(features, variables).logits + nn.functional.pad(outline, (0, 1))
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))
+
+
+def _room(atoms: Tensor) -> Tensor:
+    """Half the way to the neighbours on both sides; at the ends, all the way to the one there is.
+
+    Args:
+        atoms: Ascending, padded by infinity. Shape ``(vars, atoms)``.
+    """
+    gaps = atoms.diff(dim=1)
+    gaps = torch.where(gaps.isfinite(), gaps, 0).clamp(max=WIDEST)  # none to what is not there
+    left, right = nn.functional.pad(gaps, (1, 0)), nn.functional.pad(gaps, (0, 1))
+    both = (left > 0) & (right > 0)
+    room = torch.where(both, (left + right) / 2, left + right)
+    return torch.where(room > 0, room, WIDEST)
