@@ -1,0 +1,148 @@
+"""Every verb and every common mistake: exit code 2, and one sentence that says what to do."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anyorder.cli import main
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.table import TableModel
+from anyorder.training.settings import TrainingSettings
+
+SHAPE = {"layers": 1, "width": 16, "heads": 2}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with models, files that are fine, and files that are not."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(20, 60, 40), "job": rng.choice(["a", "b"], 40)})
+    frame.to_csv(folder / "people.csv", index=False)
+    TableModel(**SHAPE, max_steps=2).fit(frame).save(folder / "table")
+    settings = TrainingSettings(steps=1, batch=4, warmup=1)
+    images = rng.integers(0, 4, (20, 2, 2, 1), dtype=np.uint8)
+    ImageModel(**SHAPE, settings=settings).fit(images).save(folder / "image")
+    for name in ("empty.csv", "empty.txt", "empty.png", "broken.parquet"):
+        (folder / name).write_bytes(b"")
+    (folder / "headed.csv").write_text("age,job\n")
+    (folder / "other.csv").write_text("height,weight\n1,2\n")
+    shutil.copytree(folder / "table", folder / "future")
+    document = json.loads((folder / "future" / "model.json").read_text())
+    document["format"] = 10**6
+    (folder / "future" / "model.json").write_text(json.dumps(document))
+    (folder / "nothing").mkdir()
+    return folder
+
+
+MISTAKES = [
+    # a verb, a flag, a value that does not exist
+    "fitt people.csv --out x",
+    "fit people.csv --uot x",
+    "fit people.csv --out x --minutes soon",
+    "fit people.csv --out x --steps 0",
+    "fit people.csv --out x --as tabel",
+    "fit people.csv",
+    "query table",
+    "query table --of age --sede 1",
+    "sample table --n none",
+    "sample table --n 0",
+    "impute table people.csv --out filled.csv --how guess",
+    "impute table people.csv --out filled.xlsx",
+    "infill shipped th_ --temperature 0",
+    "infill shipped th_ --n 2 --greedy",
+    "inpaint image digits --half middle --out g.png",
+    "inpaint image people.csv --half left --out g.txt",
+    "evaluate table people.csv --report page.pdf",
+    "evaluate table people.csv --rows 5",
+    "evaluate shipped pydoc --query age",
+    "check table people.csv --rows 0",
+    "check table people.csv --out people.csv",
+    "reproduce table77",
+    "reproduce table4 --scale huge",
+    "demo --out people.csv",
+    "demo --seed -1",
+    # files that are not there, are empty, are folders, are something else
+    "fit nowhere.csv --out x",
+    "fit empty.csv --out x",
+    "fit headed.csv --out x",
+    "fit empty.txt --out x",
+    "fit nothing --out x",
+    "fit broken.parquet --out x",
+    "fit people.csv --out empty.csv",
+    "impute table nowhere.csv --out filled.csv",
+    "impute table empty.csv --out filled.csv",
+    "impute table nothing --out filled.csv",
+    "impute table other.csv --out filled.csv",
+    "evaluate table nowhere.csv",
+    "evaluate table empty.csv",
+    "evaluate table headed.csv",
+    "evaluate table nothing",
+    "evaluate table other.csv",
+    "evaluate shipped nowhere.txt",
+    "evaluate shipped empty.txt",
+    "check table nowhere.csv",
+    "check table empty.csv",
+    "check table nothing",
+    "check shipped nowhere.txt",
+    "inpaint image nowhere.png --half left --out g.png",
+    "inpaint image empty.png --half left --out g.png",
+    "reproduce table1 --data nowhere",
+    # columns and levels that are not there
+    "fit people.csv --out x --types agee=number",
+    "fit people.csv --out x --context agee",
+    "fit people.csv --out x --queries jib",
+    "query table --of agee",
+    "query table --of age --given jib=a",
+    "query table --of age --given job=c",
+    "query table --of age --given age",
+    "sample table --given agee=3",
+    "evaluate table people.csv --query agee",
+    "evaluate table people.csv --query age --given jib",
+    # runs that are not there, of another domain, of another version
+    "query nowhere --of age",
+    "query nothing --of age",
+    "query people.csv --of age",
+    "query shipped --of age",
+    "query future --of age",
+    "sample image",
+    "sample future",
+    "impute shipped people.csv --out filled.csv",
+    "infill table th_",
+    "infill nowhere th_",
+    "infill future th_",
+    "inpaint table digits --half left --out g.png",
+    "evaluate nowhere people.csv",
+    "evaluate future people.csv",
+    "check nothing people.csv",
+    "check future people.csv",
+    "info nowhere",
+    "info nothing",
+    "info future",
+]
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_mistakes_get_one_sentence(command, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("ANYORDER_DATA", raising=False)
+    before = sorted(place.iterdir())
+    with pytest.raises(SystemExit) as stopped:
+        main(command.split())
+    streams = capsys.readouterr()
+    assert stopped.value.code == 2
+    lines = streams.err.strip().splitlines()
+    assert lines[-1].startswith("error: ")
+    assert "Traceback" not in streams.err
+    assert len(lines[-1]) < 400
+    assert sorted(place.iterdir()) == before, "nothing is left behind"
+
+
+def test_every_verb_has_its_mistakes():
+    from anyorder.cli import app
+
+    verbs = {name for name in app if not name.startswith("-")}
+    assert verbs <= {command.split()[0] for command in MISTAKES}
