@@ -6,11 +6,12 @@ is where everything is, 30 numbers, as in D4RL's kitchen: nine joints, then the 
 Reference: Gupta et al. (2019), Relay Policy Learning; Fu et al. (2020), D4RL.
 """
 
-import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Kitchen:
             # Without a screen; whoever has one may say otherwise.
             os.environ.setdefault("MUJOCO_GL", "egl")
             options |= {"render_mode": "rgb_array", "height": size[0], "width": size[1]}
-        self._made = _gymnasium().make("FrankaKitchen-v1", **options)
+        self._made = _simulator(**options)
 
     def start(self, seed: int) -> Array:
         """Begins an episode: everything stands where it always stands, and is seen with noise."""
@@ -117,20 +118,16 @@ def need_simulator() -> None:
             )
 
 
-def _gymnasium() -> Any:
-    """The package with the kitchen in it, without what it says of others as it is imported."""
+def _simulator(**options: Any) -> Any:
+    """The kitchen of gymnasium-robotics, which warns and prints about others as it is imported."""
     need_simulator()
-    import gymnasium
-
-    before = gymnasium.logger.min_level
-    gymnasium.logger.set_level(logging.ERROR)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
+        import gymnasium
         import gymnasium_robotics
 
         gymnasium.register_envs(gymnasium_robotics)
-    gymnasium.logger.set_level(before)
-    return gymnasium
+        return gymnasium.make("FrankaKitchen-v1", disable_env_checker=True, **options)
 
 
 def _positions(seen: Mapping[str, Any]) -> Array:

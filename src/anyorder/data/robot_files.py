@@ -104,7 +104,7 @@ def _h5py() -> Any:
 def _opened(h5py: Any, path: Path) -> Any:
     if not path.exists():
         raise ConfigError(
-            f'There is no "{path}". D4RL\'s file is kitchen-mixed-v0.hdf5; Minari\'s comes with '
+            f"There is no \"{path}\". D4RL's file is kitchen-mixed-v0.hdf5; Minari's comes with "
             "`minari download D4RL/kitchen/mixed-v2`, into ~/.minari/datasets."
         )
     try:

@@ -80,7 +80,9 @@ def read_logs(path: str | Path) -> Logs:
             lengths = tuple(int(length) for length in arrays["lengths"])
             logs = Logs(arrays["qpos"], arrays["ctrl"], lengths, wanted)
     except (KeyError, EOFError, ValueError) as error:
-        raise SchemaError(f'"{file}" does not hold the recorded demonstrations ({error}).') from None
+        raise SchemaError(
+            f'"{file}" does not hold the recorded demonstrations ({error}).'
+        ) from None
     steps = sum(logs.lengths)
     if logs.positions.shape != (steps, POSITIONS) or logs.commands.shape != (steps, JOINTS):
         raise SchemaError(

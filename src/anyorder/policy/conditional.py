@@ -14,9 +14,10 @@ from anyorder.data.robot import Array, Demonstrations
 from anyorder.errors import check_choice, check_count
 from anyorder.losses import ArdmLoss, MacLoss, Objective
 from anyorder.policy.contracts import Told
-from anyorder.policy.fitted import POLICY_SETTINGS, FittedPolicy
+from anyorder.policy.fitted import POLICY_SETTINGS, REACH, SPREAD, FittedPolicy
 from anyorder.queries import log_prob
-from anyorder.query_laws import ConditionalQueries, Query
+from anyorder.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
+from anyorder.query_mixtures import MixtureQueries
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 from anyorder.walks import walk
@@ -27,6 +28,12 @@ Law = Literal["mac", "uniform"]
 
 COMPONENTS = 20
 """Gaussians of a dimension, as in the paper."""
+
+
+def action_queries(num_actions: int) -> QueryLaw:
+    """What a policy is asked: a whole action, or the rest of one of which any part is told."""
+    alone = QueryList(num_actions, [([], list(range(num_actions)), 1.0)])
+    return MixtureQueries([alone, ConditionalQueries(num_actions)], [0.5, 0.5])
 
 
 class ConditionalPolicy(FittedPolicy):
@@ -42,7 +49,8 @@ class ConditionalPolicy(FittedPolicy):
             masks alike.
         hidden: Width of the network.
         blocks: Its residual blocks, two layers each.
-        noise: Added to what is seen in training, in deviations.
+        spread: How far joints are moved in training; see `FittedPolicy`.
+        reach: How far an action of 1 moves a joint.
         settings: How it is trained.
 
     Example:
@@ -68,10 +76,13 @@ class ConditionalPolicy(FittedPolicy):
         law: Law = "mac",
         hidden: int = 256,
         blocks: int = 4,
-        noise: float = 0.0,
+        spread: float = SPREAD,
+        reach: float = REACH,
         settings: TrainingSettings = POLICY_SETTINGS,
     ) -> None:
-        super().__init__(hidden=hidden, blocks=blocks, noise=noise, settings=settings)
+        super().__init__(
+            hidden=hidden, blocks=blocks, spread=spread, reach=reach, settings=settings
+        )
         check_choice("how", how, get_args(How))
         check_choice("head", head, get_args(Head))
         check_choice("law", law, get_args(Law))
@@ -122,7 +133,9 @@ class ConditionalPolicy(FittedPolicy):
         return MixtureConditionals(schema, width=self.features, components=COMPONENTS)
 
     def _objective(self, num_actions: int) -> Objective:
-        return ArdmLoss() if self.law == "uniform" else MacLoss(ConditionalQueries(num_actions))
+        if self.law == "uniform":
+            return ArdmLoss()
+        return MacLoss(action_queries(num_actions), weighting="edge", reweight=False)
 
     def _options(self) -> dict[str, Any]:
         names = ("how", "draws", "temperature", "head", "law")

@@ -19,10 +19,10 @@ from anyorder.model import AnyOrderModel
 from anyorder.networks.state_mlp import StateMlp
 from anyorder.policy.contracts import Told
 from anyorder.policy.scaling import Scaling
+from anyorder.policy.steering import SteeredRows
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.query_laws import QueryLaw
 from anyorder.training.fit import Fit, fit
-from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
@@ -30,6 +30,15 @@ POLICY_SETTINGS = TrainingSettings(
     batch=256, steps=12_000, warmup=200, learning_rate=1e-3, ema=0.999
 )
 """How policies are trained unless told otherwise: a few minutes of one core."""
+
+SPREAD = 0.1
+"""Deviations by which joints are moved in training: two to seven hundredths of a radian."""
+
+REACH = 0.16
+"""Radians that an action of 1 moves a joint of the kitchen: two a second, for 0.08 seconds."""
+
+NOISE = 0.1
+"""Deviations of an action that are noise: a few thousandths of a radian of motion."""
 
 VALID_ROWS = 2_048
 """Held-out steps that tell how training goes."""
@@ -41,8 +50,9 @@ class FittedPolicy(ABC):
     Args:
         hidden: Width of the network.
         blocks: Its residual blocks, two layers each.
-        noise: Added to what is seen in training, in deviations: states beside those that a
-            demonstration went through are met too.
+        spread: How far joints are moved in training, in their deviations, with the action that
+            makes up for it; see `SteeredRows`. 0 trains on the demonstrated states alone.
+        reach: How far an action of 1 moves a joint, in its own unit.
         settings: How it is trained; `POLICY_SETTINGS` by default.
     """
 
@@ -57,10 +67,12 @@ class FittedPolicy(ABC):
         *,
         hidden: int = 256,
         blocks: int = 4,
-        noise: float = 0.0,
+        spread: float = SPREAD,
+        reach: float = REACH,
         settings: TrainingSettings = POLICY_SETTINGS,
     ) -> None:
-        self.hidden, self.blocks, self.noise, self.settings = hidden, blocks, noise, settings
+        self.hidden, self.blocks, self.settings = hidden, blocks, settings
+        self.spread, self.reach = spread, reach
         self.model_: AnyOrderModel | None = None
         self.scaling_: Scaling | None = None
         self.fit_: Fit | None = None
@@ -156,18 +168,21 @@ class FittedPolicy(ABC):
         schema = scaling.schema
         with torch.random.fork_rng():
             torch.manual_seed(self.settings.seed)
-            network = StateMlp(
-                schema, width=self.features, hidden=self.hidden, blocks=self.blocks
-            )
+            network = StateMlp(schema, width=self.features, hidden=self.hidden, blocks=self.blocks)
             conditionals = self._conditionals(schema)
         protocol = RemoveGreatest(lexicographic(scaling.num_actions))
         return AnyOrderModel(schema, network, conditionals, protocol)
 
-    def _rows(self, demonstrations: Demonstrations, scaling: Scaling) -> Rows:
+    def _rows(self, demonstrations: Demonstrations, scaling: Scaling) -> SteeredRows:
         x = scaling.rows(demonstrations.observations, demonstrations.actions)
-        noise = torch.full((x.shape[1],), self.noise)
-        noise[: scaling.num_actions] = 0
-        return Rows(x, seed=self.settings.seed, noise=noise)
+        return SteeredRows(
+            x,
+            scaling=scaling,
+            spread=self.spread,
+            reach=self.reach,
+            noise=NOISE,
+            seed=self.settings.seed,
+        )
 
     def _notes(self, scaling: Scaling) -> Mapping[str, Any]:
         return {
@@ -175,7 +190,8 @@ class FittedPolicy(ABC):
             "options": {
                 "hidden": self.hidden,
                 "blocks": self.blocks,
-                "noise": self.noise,
+                "spread": self.spread,
+                "reach": self.reach,
                 **self._options(),
             },
             "settings": asdict(self.settings),

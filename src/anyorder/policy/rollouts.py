@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -45,53 +46,46 @@ def rollout(policy: Policy, environment: Environment, seed: int) -> Episode:
 
 
 def rollouts(
-    policies: Sequence[Policy],
+    turns: Sequence[tuple[Policy, int]],
     environment: Callable[[], Environment],
-    seeds: Sequence[int],
     *,
     processes: int = 1,
     progress: bool = False,
-) -> list[list[Episode]]:
-    """An episode of each policy for each seed, in lists by policy.
+) -> list[Episode]:
+    """An episode for each policy and seed, in their order.
+
+    Policies that get the same seeds can be compared in pairs.
 
     Args:
-        policies: Whose episodes; sent to the processes.
+        turns: Policies, which are sent to the processes, and the seed of an episode of each.
         environment: Makes an environment; a function of a module, or a class.
-        seeds: Of the episodes, the same for all policies, so that they can be compared in pairs.
         processes: How many episodes at a time, with one thread each; 1 stays in this process.
         progress: Whether a bar on standard error shows how it goes.
     """
-    places = [(policy, seed) for policy in range(len(policies)) for seed in seeds]
-    started = (list(policies), environment)
+    shown: dict[str, Any] = {
+        "total": len(turns), "console": Console(stderr=True), "disable": not progress,
+    }  # fmt: skip
     if processes == 1:
-        _open(*started)
-        found = map(_run, places)
-        episodes = list(_tracked(found, len(places), progress))
-    else:
-        with ProcessPoolExecutor(processes, get_context("spawn"), _open, started) as pool:
-            episodes = list(_tracked(pool.map(_run, places), len(places), progress))
-    each = len(seeds)
-    return [episodes[i * each : (i + 1) * each] for i in range(len(policies))]
+        here = environment()
+        return [rollout(policy, here, seed) for policy, seed in track(turns, "episodes", **shown)]
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), _open, (list(turns), environment)
+    ) as pool:
+        return list(track(pool.map(_run, range(len(turns))), "episodes", **shown))
 
 
-_policies: list[Policy] = []
+_turns: list[tuple[Policy, int]] = []
 _environment: Environment | None = None
-"""Of this process: both take longer to send or to open than an episode may last."""
+"""Of this process: both may take longer to send or to open than an episode lasts."""
 
 
-def _open(policies: list[Policy], environment: Callable[[], Environment]) -> None:
-    global _policies, _environment
+def _open(turns: list[tuple[Policy, int]], environment: Callable[[], Environment]) -> None:
+    global _turns, _environment
     torch.set_num_threads(1)
-    _policies, _environment = policies, environment()
+    _turns, _environment = turns, environment()
 
 
-def _run(place: tuple[int, int]) -> Episode:
-    policy, seed = place
+def _run(turn: int) -> Episode:
+    policy, seed = _turns[turn]
     assert _environment is not None
-    return rollout(_policies[policy], _environment, seed)
-
-
-def _tracked(episodes: object, total: int, shown: bool) -> object:
-    return track(  # type: ignore[type-var]
-        episodes, "episodes", total=total, console=Console(stderr=True), disable=not shown
-    )
+    return rollout(policy, _environment, seed)
