@@ -6,6 +6,7 @@ simulator first (`robot_replay.py`).
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def read_d4rl(file: str | Path) -> Demonstrations:
     positions = seen[:, :POSITIONS].astype(np.float32)
     return _joined(
         f"D4RL {path.stem}",
-        ((positions[a:b], actions[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
+        ((positions[a:b], actions[a:b]) for a, b in pairwise(bounds)),
     )
 
 

@@ -152,7 +152,7 @@ def _open_kitchen() -> None:
 
 def _replay_one(start: Array, commands: Array) -> tuple[Array, Array, frozenset[str]]:
     assert _kitchen is not None
-    kitchen, done = _kitchen, set()
+    kitchen, done = _kitchen, set[str]()
     kitchen.start(seed=0)
     seen, observations, actions = kitchen.put(start), [], []
     for command in commands:

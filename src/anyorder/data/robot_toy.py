@@ -92,7 +92,9 @@ def toy_demonstrations(count: int = 60, *, seed: int = 0) -> Demonstrations:
 def _demonstrated(
     wanted: Sequence[int], seed: int, random: np.random.Generator
 ) -> tuple[Array, Array, frozenset[str]]:
-    toy, done, observations, actions = ToyKitchen(), set(), [], []
+    toy, done = ToyKitchen(), set[str]()
+    observations: list[Array] = []
+    actions: list[Array] = []
     seen = toy.start(seed)
     for task in wanted:
         while SCORED[task] not in done and len(actions) < EPISODE:

@@ -20,7 +20,6 @@ from anyorder.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
 from anyorder.query_mixtures import MixtureQueries
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
-from anyorder.walks import walk
 
 How = Literal["sample", "likeliest", "mean"]
 Head = Literal["mixture", "spline"]
@@ -98,17 +97,16 @@ class ConditionalPolicy(FittedPolicy):
     def act(self, observation: Array, told: Told | None = None) -> Array:
         """What is told, completed; see `Policy.act`."""
         model, scaling = self.fitted()
-        x, given = scaling.question(observation, told)
+        x, known = scaling.question(observation, told)
         draws = self.draws if self.how == "likeliest" else 1
-        filled, logs = x.repeat(draws, 1), torch.zeros(draws)
-        rank, query = model.protocol.rank(~given), ~given
-        for rows, targets, density in walk(
-            model, filled, query=query, given=given, rank=rank, n=draws
-        ):
+        x, known, logs = x.repeat(draws, 1), known.repeat(draws, 1), torch.zeros(draws)
+        for target in (~known[0]).nonzero()[:, 0].tolist():  # along the canonical order
+            density = model.predict(x, known, torch.full((draws, 1), target))
             values = density.mean() if self.how == "mean" else self._drawn(density)
-            filled[rows, targets] = values
-            logs[rows] += density.log_prob(values)
-        return scaling.action(filled[int(logs.argmax())], told)
+            if draws > 1:
+                logs += density.log_prob(values)[:, 0]
+            x[:, target], known[:, target] = values[:, 0], True
+        return scaling.action(x[int(logs.argmax())], told)
 
     def log_prob(self, demonstrations: Demonstrations, question: Query) -> Tensor:
         """Log densities of p(a_u | a_e, s) of steps, in the units of the actions.

@@ -16,6 +16,9 @@ OTHER_SEED = 1_000
 Operated = tuple[int, ...]
 """The dimensions of the action that an operator decides."""
 
+Together = Callable[[Mapping[str, Policy], Operated], Policy]
+"""From trained policies, and what is operated, to the policy that acts."""
+
 EVERY_FEW: tuple[Operated, ...] = ((0, 1, 2, 3), (3, 4, 5, 6), (0, 2, 4, 6), (1, 3, 5, 8))
 """Choices of four dimensions of nine, over which shared autonomy is averaged: the paper does not
 say which it took. Shoulder to elbow; elbow to wrist; every other joint; and one with a finger."""
@@ -121,12 +124,10 @@ class TableRow:
 
     meaning: str
     needs: tuple[str, ...]
-    policy: Callable[[Mapping[str, Policy], Operated], Policy]
+    policy: Together
 
 
-def _filled_by(
-    assistant: str, *, tells: bool
-) -> Callable[[Mapping[str, Policy], Operated], Policy]:
+def _filled_by(assistant: str, *, tells: bool) -> Together:
     def policy(trained: Mapping[str, Policy], operated: Operated) -> Policy:
         return SharedAutonomy(trained["bc"], trained[assistant], operated, tells=tells)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -108,38 +109,23 @@ class Found:
         return found
 
 
-@dataclass(frozen=True)
-class _Act:
-    """Lets one row act; can be sent to another process."""
-
-    study: RobotStudy
-
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        return self.study.act(name, folder)
-
-
-@dataclass(frozen=True)
-class _Train:
-    """Trains one policy; can be sent to another process."""
-
-    study: RobotStudy
-
-    def __call__(self, name: str, folder: Path) -> dict[str, Estimate]:
-        return self.study.train(name, folder)
-
-
 def _run(study: RobotStudy, names: Sequence[str], folder: Path, at_once: int) -> Found:
     """Trains all that is needed, `at_once` policies at a time; then the episodes, likewise."""
     seeds = range(study.scale.seeds)
     needed = [kind for kind in TRAINED if any(kind in ROWS[name].needs for name in names)]
     if "mac" in needed:
         needed.append("uniform")  # for the likelihoods
-    common = {"identity": study.identity(), "at_once": at_once}
+    common: dict[str, Any] = {"identity": study.identity(), "at_once": at_once}
     trained = run_jobs(
-        _Train(study), _with_seeds(needed, seeds), folder, evaluation="likelihood.json", **common
+        study.train, _with_seeds(needed, seeds), folder, evaluation="likelihood.json", **common
     )
     acted = run_jobs(
-        _Act(study), _with_seeds(names, seeds), folder, evaluation="episodes.json", **common
+        study.act,
+        _with_seeds(names, seeds),
+        folder,
+        evaluation="episodes.json",
+        doing="acting",
+        **common,
     )
     return Found(
         _joined(acted, names),
@@ -184,9 +170,8 @@ def _replayed(study: RobotStudy) -> list[Row]:
 def _show(console: Console, found: Found, kept: Record) -> None:
     for row in kept.rows:
         if row.metric == "completed_share" and row.n:
-            console.print(
-                f"{row.dataset}: {round(row.value * row.n)} of {row.n} completed all they set out to"
-            )
+            done = round(row.value * row.n)
+            console.print(f"{row.dataset}: {done} of {row.n} completed all they set out to")
     table = report_table("reward", "mean", "± episodes", "± trainings", "paper")
     for name, estimates in found.acted.items():
         one = estimates[REWARD]
@@ -198,9 +183,9 @@ def _show(console: Console, found: Found, kept: Record) -> None:
     pairs = {(pair.a, pair.b, pair.metric): pair for pair in kept.paired}
     for (a, b, metric), pair in pairs.items():
         if not metric.endswith(BY_SEED):
-            seeds = pairs[a, b, metric + BY_SEED].se
+            by_seed = pairs[a, b, metric + BY_SEED].se
             words = f"{a} - {b}" + (", nats" if metric == NATS else "")
-            table.add_row(words, f"{pair.difference:+.2f}", f"{pair.se:.2f}", f"{seeds:.2f}")
+            table.add_row(words, f"{pair.difference:+.2f}", f"{pair.se:.2f}", f"{by_seed:.2f}")
     console.print(table)
     _show_likelihoods(console, found)
     width = max(map(len, found.acted))
