@@ -39,7 +39,7 @@ def cloning(demonstrations):
 
 @pytest.fixture(scope="module")
 def conditional(demonstrations):
-    return ConditionalPolicy(**SMALL).fit(demonstrations)
+    return ConditionalPolicy(how="sample", **SMALL).fit(demonstrations)
 
 
 class Fixed:

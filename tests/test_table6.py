@@ -9,9 +9,10 @@ from anyorder.cli import main
 from anyorder.data import kitchen
 from anyorder.reproduce.robot_models import ROWS, SCALES, TRAINED
 from anyorder.reproduce.showing import TOO_SHORT
+from experiments import tables
 
 
-def test_the_table_at_its_smallest(tmp_path, capsys):
+def test_the_table_at_its_smallest(tmp_path, capsys, monkeypatch):
     record, out = tmp_path / "table6.json", ["--out", str(tmp_path / "runs")]
     main(["reproduce", "table6", *out, "--record", str(record), "--json"])
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -30,6 +31,12 @@ def test_the_table_at_its_smallest(tmp_path, capsys):
     assert ("mac", "uniform", "conditional_nats") in pairs
     assert document["command"] == "anyorder reproduce table6 --scale tiny --seed 0"
     assert json.loads(record.read_text())["rows"] == document["rows"]
+
+    monkeypatch.setattr(tables, "_record", lambda _: document)
+    lines = tables.table6().splitlines()
+    assert sum(line.startswith(tuple(f"| `{name}`: " for name in ROWS)) for line in lines) == 4
+    assert any(line.startswith("| `mac_fill` - `bc_fill` | ") for line in lines)
+    assert any(line.startswith("| half given | ") for line in lines)
 
     trained = tmp_path / "runs" / "tiny" / "mac-0" / "metrics.jsonl"
     before = trained.stat().st_mtime_ns

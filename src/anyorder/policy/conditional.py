@@ -21,7 +21,7 @@ from anyorder.query_mixtures import MixtureQueries
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
-How = Literal["sample", "likeliest", "mean"]
+How = Literal["mean", "sample", "likeliest"]
 Head = Literal["mixture", "spline"]
 Law = Literal["mac", "uniform"]
 
@@ -39,8 +39,9 @@ class ConditionalPolicy(FittedPolicy):
     """A model of whole actions that completes partial ones.
 
     Args:
-        how: What is done: "sample" draws from p(a_u | a_e, s); "likeliest" takes the most probable
-            of `draws` draws; "mean" takes the mean of each dimension, given those before it.
+        how: What is done: "mean" takes the mean of each dimension, given those before it, which is
+            the steadiest; "sample" draws from p(a_u | a_e, s); "likeliest" takes the most probable
+            of `draws` draws.
         draws: For "likeliest".
         temperature: Below 1 sharpens what is drawn.
         head: The density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
@@ -68,7 +69,7 @@ class ConditionalPolicy(FittedPolicy):
     def __init__(
         self,
         *,
-        how: How = "sample",
+        how: How = "mean",
         draws: int = 16,
         temperature: float = 1.0,
         head: Head = "mixture",
