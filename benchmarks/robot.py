@@ -44,7 +44,7 @@ DECISIONS = 20
 Decision = Callable[[], object]
 
 
-def policies(prefix: str, size: dict[str, int]) -> dict[str, Decision]:
+def policies(prefix: str, size: dict[str, Any]) -> dict[str, Decision]:
     """Decisions of policies of one size, all but untrained: that does not change their time."""
     demonstrations = toy_demonstrations(8)
     once = TrainingSettings(batch=8, steps=1, warmup=0)

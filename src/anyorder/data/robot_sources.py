@@ -28,7 +28,7 @@ def load_kitchen(
         processes: How many replay at a time.
         progress: Whether a bar shows how the replay goes.
     """
-    path = Path(place)
+    path = Path(place).expanduser()
     if (path / LOGS).exists() or path.suffix == ".npz":
         return replayed(read_logs(path), cache, processes=processes, progress=progress)
     if path.name == "main_data.hdf5" or (path / "data" / "main_data.hdf5").exists():

@@ -1,5 +1,6 @@
 """What Table 6 trains and measures: likelihoods of held-out actions, and tasks completed."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -73,8 +74,14 @@ class RobotStudy:
     def identity(self) -> dict[str, Any]:
         """What results depend on, in plain values."""
         train = self.demonstrations.train
+        digest = hashlib.sha256(train.observations.tobytes() + train.actions.tobytes())
         return {
-            "data": {"name": train.name, "demonstrations": len(train), "steps": train.num_steps},
+            "data": {
+                "name": train.name,
+                "demonstrations": len(train),
+                "steps": train.num_steps,
+                "sha256": digest.hexdigest(),
+            },
             **asdict(self.scale),
             "seed": self.seed,
         }

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anyorder.policy.cloning import CloningPolicy
-from anyorder.policy.conditional import ConditionalPolicy
+from anyorder.policy.conditional import ConditionalPolicy, How, Law
 from anyorder.policy.contracts import Policy
-from anyorder.policy.fitted import FittedPolicy
+from anyorder.policy.fitted import SPREAD, FittedPolicy
 from anyorder.policy.shared import SharedAutonomy
 from anyorder.training.settings import TrainingSettings
 
@@ -36,6 +36,8 @@ class RobotScale:
         operated: The choices.
         steps_asked: Held-out steps of each demonstration whose likelihood is asked.
         settings: Of the training.
+        spread: How far joints are moved in training; see `FittedPolicy`.
+        how: What the conditional policy does; see `ConditionalPolicy`.
     """
 
     hidden: int
@@ -45,6 +47,8 @@ class RobotScale:
     operated: tuple[Operated, ...]
     steps_asked: int
     settings: TrainingSettings
+    spread: float = SPREAD
+    how: How = "mean"
 
 
 SCALES: Mapping[str, RobotScale] = {
@@ -55,19 +59,19 @@ SCALES: Mapping[str, RobotScale] = {
     "small": RobotScale(
         hidden=256, blocks=4, seeds=6, episodes=8, operated=EVERY_FEW, steps_asked=64,
         settings=TrainingSettings(
-            batch=256, steps=6_000, warmup=200, learning_rate=1e-3, ema=0.999,
-            evaluate_every=1_000, checkpoint_minutes=2,
+            batch=256, steps=10_000, warmup=200, learning_rate=1e-3, ema=0.999,
+            evaluate_every=2_000, checkpoint_minutes=2,
         ),
     ),
     "paper": RobotScale(
         hidden=2048, blocks=4, seeds=3, episodes=32, operated=EVERY_FEW, steps_asked=64,
         settings=TrainingSettings(
-            batch=4096, steps=8_700, warmup=200, learning_rate=5e-4, ema=0.999,
-            evaluate_every=870, checkpoint_minutes=10,
+            batch=4096, steps=7_700, warmup=200, learning_rate=5e-4, ema=0.999,
+            evaluate_every=770, checkpoint_minutes=10,
         ),
     ),
 }  # fmt: skip
-"""At the size of the paper: 300 rounds of 119,000 steps, in batches of 4096."""
+"""At the size of the paper: 300 rounds of 105,000 steps, in batches of 4096."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,21 @@ class Trained:
 def _cloning(offset: int) -> Callable[[RobotScale, int], FittedPolicy]:
     def build(scale: RobotScale, seed: int) -> FittedPolicy:
         settings = replace(scale.settings, seed=seed + offset)
-        return CloningPolicy(hidden=scale.hidden, blocks=scale.blocks, settings=settings)
+        return CloningPolicy(
+            hidden=scale.hidden, blocks=scale.blocks, spread=scale.spread, settings=settings
+        )
 
     return build
 
 
-def _conditional(law: str) -> Callable[[RobotScale, int], FittedPolicy]:
+def _conditional(law: Law) -> Callable[[RobotScale, int], FittedPolicy]:
     def build(scale: RobotScale, seed: int) -> FittedPolicy:
         return ConditionalPolicy(
-            law=law,  # type: ignore[arg-type]
+            how=scale.how,
+            law=law,
             hidden=scale.hidden,
             blocks=scale.blocks,
+            spread=scale.spread,
             settings=replace(scale.settings, seed=seed),
         )
 
