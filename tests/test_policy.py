@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from anyorder.checkpoint import load_saved
 from anyorder.conditionals.heads import MeanConditionals
 from anyorder.data.kitchen import JOINTS, POSITIONS, SCORED
 from anyorder.data.robot_toy import MOVE, ToyKitchen, toy_demonstrations
@@ -157,12 +158,22 @@ def test_questions_that_make_no_sense(conditional, demonstrations):
         ConditionalPolicy().act(demonstrations.observations[0])
     with pytest.raises(ConfigError, match='"sample"'):
         ConditionalPolicy(how="best")
+    with pytest.raises(ConfigError, match='how="mean"'):
+        ConditionalPolicy(temperature=0)
+
+
+def test_a_training_that_was_stopped_is_a_policy_too(demonstrations, tmp_path):
+    policy = ConditionalPolicy(head="spline", **SMALL).fit(demonstrations, folder=tmp_path)
+    loaded, seen = ConditionalPolicy.load(tmp_path), demonstrations.observations[0]
+    assert loaded.head == "spline"
+    assert np.array_equal(loaded.act(seen), policy.act(seen))
 
 
 def test_a_saved_policy_acts_as_before(conditional, demonstrations, tmp_path):
     conditional.save(tmp_path)
     loaded = ConditionalPolicy.load(tmp_path)
     assert loaded.settings == conditional.settings
+    assert repr(load_saved(tmp_path).law) == repr(action_queries(JOINTS))
     for policy in (conditional, loaded, pickle.loads(pickle.dumps(conditional))):
         policy.start(3)
     seen = demonstrations.observations[0]

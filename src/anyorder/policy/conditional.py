@@ -3,6 +3,7 @@
 Nothing told, it acts alone; told some dimensions by an operator, it completes them.
 """
 
+import math
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.heads import MixtureConditionals, SplineConditionals
 from anyorder.data.robot import Array, Demonstrations
-from anyorder.errors import check_choice, check_count
+from anyorder.errors import ConfigError, check_choice, check_count
 from anyorder.losses import ArdmLoss, MacLoss, Objective
 from anyorder.policy.contracts import Told
 from anyorder.policy.fitted import POLICY_SETTINGS, REACH, SPREAD, FittedPolicy
@@ -86,6 +87,10 @@ class ConditionalPolicy(FittedPolicy):
         check_choice("how", how, get_args(How))
         check_choice("head", head, get_args(Head))
         check_choice("law", law, get_args(Law))
+        if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+            raise ConfigError(
+                f'`temperature` must be above 0 and finite; got {temperature!r}. Use how="mean".'
+            )
         self.how, self.draws, self.temperature = how, check_count("draws", draws), temperature
         self.head, self.law = head, law
         self._source = torch.Generator()
@@ -135,6 +140,10 @@ class ConditionalPolicy(FittedPolicy):
         if self.law == "uniform":
             return ArdmLoss()
         return MacLoss(action_queries(num_actions), weighting="edge", reweight=False)
+
+    def _law(self) -> QueryLaw | None:
+        _, scaling = self.fitted()
+        return None if self.law == "uniform" else action_queries(scaling.num_actions)
 
     def _options(self) -> dict[str, Any]:
         names = ("how", "draws", "temperature", "head", "law")

@@ -162,6 +162,7 @@ class FittedPolicy(ABC):
         return self.model_, self.scaling_
 
     def _law(self) -> QueryLaw | None:
+        """The questions that a fitted policy was trained for, if it was trained for any."""
         return None
 
     def _build(self, scaling: Scaling) -> AnyOrderModel:
