@@ -117,7 +117,7 @@ class FittedPolicy(ABC):
         model, objective = self._build(scaling), self._objective(scaling.num_actions)
         self.fit_ = fit(
             model,
-            self._rows(demonstrations, scaling),
+            self.rows(demonstrations, scaling),
             objective,
             settings=self.settings,
             valid=None if valid is None else _held_out(objective, scaling, valid),
@@ -174,7 +174,8 @@ class FittedPolicy(ABC):
         protocol = RemoveGreatest(lexicographic(scaling.num_actions))
         return AnyOrderModel(schema, network, conditionals, protocol)
 
-    def _rows(self, demonstrations: Demonstrations, scaling: Scaling) -> SteeredRows:
+    def rows(self, demonstrations: Demonstrations, scaling: Scaling) -> SteeredRows:
+        """Steps as training draws them: joints moved, actions that make up for it, and noise."""
         x = scaling.rows(demonstrations.observations, demonstrations.actions)
         return SteeredRows(
             x,

@@ -137,12 +137,16 @@ class RobotStudy:
         return {NATS: Estimate(torch.stack(nats))}
 
     def _calibration(self, policy: ConditionalPolicy) -> dict[str, Estimate]:
-        """How often actions lie in their intervals of 0.8, by how much of an action is given."""
+        """How often actions lie in their intervals of 0.8, by how much of an action is given.
+
+        Joints are moved and actions shaken as in training, because that is what the densities are
+        of: those of demonstrations as they are would seem too wide.
+        """
         model, scaling = policy.fitted()
         found: dict[str, list[Tensor]] = {}
         source = torch.Generator().manual_seed(self.seed)
         for steps in self._asked():
-            x = scaling.rows(steps.observations, steps.actions)
+            x, _ = policy.rows(steps, scaling).batch(0, steps.num_steps, generator=source)
             have = torch.ones(len(x), scaling.num_actions, dtype=torch.bool)
             for words, share in SHARES.items():
                 said = predictions(model, x, have, kind="continuous", share=share, generator=source)
