@@ -4,7 +4,7 @@ Steps of one demonstration are alike, so that splits are by demonstration: a ste
 was trained on is no test.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -112,11 +112,6 @@ class Demonstrations:
         """
         every = frozenset(tasks)
         return self.chosen(i for i, done in enumerate(self.tasks) if not every <= done)
-
-    def seen_at(self, columns: Sequence[int]) -> "Demonstrations":
-        """The same demonstrations with some numbers of each observation only."""
-        seen = self.observations[:, list(columns)]
-        return Demonstrations(self.name, seen, self.actions, self.lengths, self.tasks)
 
     def split(self, *, held_out: float = 0.1, seed: int = 0) -> "SplitDemonstrations":
         """Training, validation and test demonstrations; the latter two a share of all each."""
