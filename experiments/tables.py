@@ -16,7 +16,11 @@ from cyclopts import App, Parameter
 
 from anyorder.cli import run
 from anyorder.errors import ConfigError
+from anyorder.reproduce.robot_experiment import COVERAGE, NATS, REWARD
+from anyorder.reproduce.robot_models import LIKELIHOODS, ROWS
 from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
+from anyorder.reproduce.table6 import BY_SEED
+from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
 from anyorder.reproduce.uci_experiment import MILLISECONDS
@@ -145,6 +149,32 @@ def _public_tables(name: str) -> str:
     return "\n".join([*lines, "", words])
 
 
+def table6() -> str:
+    """Table 6: rewards in the kitchen, and what they differ by."""
+    record = _record("table6.small")
+    rows = {(row["model"], row["metric"]): row for row in record["rows"]}
+    lines = ["| | tasks of four | ± episodes | ± trainings | paper |", "|---|---|---|---|---|"]
+    for name, row in ROWS.items():
+        found, seeds = rows[name, REWARD], rows[name, REWARD + BY_SEED]
+        paper = "{:.2f} ± {:.2f}".format(*PAPER_REWARD[name]) if name in PAPER_REWARD else ""
+        cells = f"{found['value']:.2f} | {found['se']:.2f} | {seeds['se']:.2f} | {paper}"
+        lines.append(f"| `{name}`: {row.meaning} | {cells} |")
+    lines += ["", "| paired difference | mean | ± episodes | ± trainings |", "|---|---|---|---|"]
+    paired = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
+    for (a, b, metric), pair in paired.items():
+        if not metric.endswith(BY_SEED):
+            words = ", nats of held-out actions" if metric == NATS else ""
+            by_seed = paired[a, b, metric + BY_SEED]["se"]
+            cells = f"{pair['difference']:+.2f} | {pair['se']:.2f} | {by_seed:.2f}"
+            lines.append(f"| `{a}` - `{b}`{words} | {cells} |")
+    coverage = [metric for name, metric in rows if name == "mac" and metric.startswith(COVERAGE)]
+    lines += ["", "| inside the interval of 0.8 | `mac` | `uniform` |", "|---|---|---|"]
+    for metric in (one for one in coverage if not one.endswith(BY_SEED)):
+        cells = " | ".join(_with_error(rows[name, metric]) for name in LIKELIHOODS)
+        lines.append(f"| {metric.removeprefix(COVERAGE + '_').replace('_', ' ')} | {cells} |")
+    return "\n".join([*lines, "", _source(record)])
+
+
 def tables_default() -> str:
     """A default `TableModel()` beside others."""
     record = _record("tables_default")
@@ -205,6 +235,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "table1": table1,
     "table4": table4,
     "table5": table5,
+    "table6": table6,
     "tables_default": tables_default,
     "table7": table7,
     "table_networks": lambda: variant_table("table_networks"),

@@ -12,7 +12,15 @@ from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_mixture import TableMixture
 from anyorder.reproduce.resampling import papers_way
-from benchmarks import images, queries, table_networks, table_variants, tables_default, tables_speed
+from benchmarks import (
+    images,
+    queries,
+    robot,
+    table_networks,
+    table_variants,
+    tables_default,
+    tables_speed,
+)
 from benchmarks.mask_sampling import measure
 from benchmarks.table_sets import load_set
 from experiments import calibration, query_law_matrix, table_orders, text_orders, variants
@@ -33,6 +41,20 @@ def test_mask_sampling_reports_its_keys():
     assert {"speedup", "memory_ratio", "over_floor"} <= set(result)
     assert result["speedup"] > 1
     assert result["memory_ratio"] > 1
+
+
+def test_decisions_of_policies_are_timed(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(robot, "DECISIONS", 2)
+    small = robot.policies
+    monkeypatch.setattr(robot, "policies", lambda p, _: small(p, {"hidden": 8, "blocks": 1}))
+    robot.main(rounds=2, json=True, record=tmp_path / "robot.json")
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {
+        "fill", "full", "cloning", "fill_ratio",
+        "paper_fill", "paper_full", "paper_cloning", "paper_fill_ratio",
+    }  # fmt: skip
+    assert found["full"] > found["cloning"] > 0
+    assert len(json.loads((tmp_path / "robot.json").read_text())["rows"]) == len(found)
 
 
 def test_images_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):

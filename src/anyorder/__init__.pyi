@@ -25,6 +25,7 @@ from .lattice import Edges as Edges
 from .lattice import row_masses as row_masses
 from .lattice import training_masks as training_masks
 from .losses import ArdmLoss as ArdmLoss
+from .losses import BlindLoss as BlindLoss
 from .losses import MacLoss as MacLoss
 from .losses import Objective as Objective
 from .losses import PathLoss as PathLoss
@@ -41,8 +42,12 @@ from .networks.patch_path import PatchPathTransformer as PatchPathTransformer
 from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp
 from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
+from .networks.state_mlp import StateMlp as StateMlp
 from .networks.transformer import Transformer as Transformer
 from .networks.unet import Unet as Unet
+from .policy.cloning import CloningPolicy as CloningPolicy
+from .policy.conditional import ConditionalPolicy as ConditionalPolicy
+from .policy.shared import SharedAutonomy as SharedAutonomy
 from .protocols import DecompositionProtocol as DecompositionProtocol
 from .protocols import RemoveGreatest as RemoveGreatest
 from .protocols import RemoveRandom as RemoveRandom

@@ -184,6 +184,26 @@ class MacLoss(MaskedObjective):
         )
 
 
+class BlindLoss(MaskedObjective):
+    """Every variable from the context alone, as if none of the others could be known.
+
+    With a bell of fixed width for each (`MeanConditionals`) this is regression by least squares,
+    which for the actions of a robot is called behavioural cloning.
+    """
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Observes nothing, and spreads the weight of each row over what it has."""
+        have = _available(model, batch, available, generator)
+        return torch.zeros_like(have), have.double() / have.sum(dim=1, keepdim=True)
+
+
 class PathLoss(Objective):
     r"""Alg. 1 of the paper in one pass: the exact law over edges, a whole question at a time.
 

@@ -44,6 +44,13 @@ ImageData = Annotated[
         help="The folder with the sets of images; without it, digits that ship with scikit-learn.",
     ),
 ]
+RobotData = Annotated[
+    Path | None,
+    Parameter(
+        env_var="ANYORDER_DATA",
+        help="The folder with the demonstrations; without it, a toy of the kitchen.",
+    ),
+]
 ImageSets = Annotated[
     list[str] | None,
     Parameter(

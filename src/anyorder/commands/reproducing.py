@@ -6,7 +6,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from anyorder.commands.options import Data, Json, KeptIn, Seed, Whole
-from anyorder.reproduce.options import ExperimentOptions, ImagesOptions, TablesOptions
+from anyorder.reproduce.options import (
+    ExperimentOptions,
+    ImagesOptions,
+    RobotOptions,
+    TablesOptions,
+)
 
 reproduce = App(name="reproduce", help="The paper's tables and figures, one command each.")
 
@@ -18,6 +23,9 @@ TABLES = TablesOptions()
 
 ImagesExperiment = Annotated[ImagesOptions, Parameter(name="*")]
 IMAGES = ImagesOptions()
+
+RobotExperiment = Annotated[RobotOptions, Parameter(name="*")]
+ROBOT = RobotOptions()
 
 
 @reproduce.command
@@ -117,6 +125,25 @@ def table5(*, options: TablesExperiment = TABLES) -> None:
     Models: ace, mac, mac_mixture, path.
     """
     from anyorder.reproduce.table5 import table5 as run
+
+    run(options)
+
+
+@reproduce.command
+def table6(*, options: RobotExperiment = ROBOT) -> None:
+    """Table 6: shared autonomy in FrankaKitchen, in tasks completed out of four.
+
+    An operator decides four dimensions of each action, a policy the other five. Prints rewards with
+    standard errors over episodes and over trainings, paired differences, likelihoods of held-out
+    actions and their calibration. The kitchen needs the extra anyorder[robot]. The folder holds
+    kitchen/demos.npz, which is replayed first, D4RL's kitchen-mixed-v0.hdf5, or Minari's
+    D4RL/kitchen/mixed-v2.
+
+    Example: anyorder reproduce table6 --scale small --data DIR --at-once 2
+
+    Models: bc_fill, mac_fill, bc_full, mac_full.
+    """
+    from anyorder.reproduce.table6 import table6 as run
 
     run(options)
 

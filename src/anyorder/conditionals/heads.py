@@ -89,6 +89,25 @@ class MixtureConditionals(Conditionals):
         return Mixture(logits, means, bounded(log_scales), self.component)
 
 
+class MeanConditionals(Conditionals):
+    """A bell of width one around a mean: its likelihood is the squared error.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+    """
+
+    def __init__(self, schema: Schema, *, width: int) -> None:
+        super().__init__()
+        self.schema, self.width = schema, width
+        self.projection = VariableProjection(len(schema), width=width, start=[0.0])
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        means = self.projection(features, variables)
+        return Mixture(torch.zeros_like(means), means, torch.zeros_like(means))
+
+
 class SplineConditionals(Conditionals):
     """Rational-quadratic splines on a normal base.
 

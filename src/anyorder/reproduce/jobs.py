@@ -38,6 +38,7 @@ def run_jobs(
     *,
     identity: dict[str, Any],
     evaluation: str = "evaluation.json",
+    doing: str = "training",
     at_once: int = 1,
 ) -> Results:
     """Runs the jobs that are not done yet, and returns the results of all.
@@ -48,6 +49,7 @@ def run_jobs(
         folder: Each model has a folder of its name in it.
         identity: What the results depend on, in plain values.
         evaluation: The file in it that holds the estimates.
+        doing: What a job does, in a word, for those who wait.
         at_once: How many processes, with one thread each; 1 stays in this process.
     """
     wanted, plain = list(dict.fromkeys(names)), json.loads(json.dumps(identity))
@@ -58,12 +60,14 @@ def run_jobs(
     console = progress_console()
     if at_once == 1:
         for name in left:
-            _run(job, name, places[name], plain)
+            _run(job, name, places[name], plain, doing)
     else:
         with ProcessPoolExecutor(
             at_once, get_context("spawn"), _one_thread, max_tasks_per_child=1
         ) as pool:
-            futures = {pool.submit(_run, job, name, places[name], plain): name for name in left}
+            futures = {
+                pool.submit(_run, job, name, places[name], plain, doing): name for name in left
+            }
             for future in as_completed(futures):
                 future.result()
                 console.print(f"{futures[future]}: done")
@@ -78,9 +82,9 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _run(job: Job, name: str, path: Path, identity: dict[str, Any]) -> None:
+def _run(job: Job, name: str, path: Path, identity: dict[str, Any], doing: str) -> None:
     if is_first_process():
-        progress_console().print(f"{name}: training")
+        progress_console().print(f"{name}: {doing}")
     path.parent.mkdir(parents=True, exist_ok=True)
     began = source()
     estimates = job(name, path.parent)

@@ -14,6 +14,7 @@ from anyorder.commands.options import (
     KeptIn,
     Minutes,
     Names,
+    RobotData,
     Runs,
     Scale,
     Seed,
@@ -117,3 +118,20 @@ class ImagesOptions(SetsOptions):
     data: ImageData = None
     out: Runs = Path("runs/images")
     sets: ImageSets = None
+
+
+@dataclass(frozen=True)
+class RobotOptions(ExperimentOptions):
+    """The options of `table6`.
+
+    Args:
+        data: The folder with the demonstrations; without it, a toy of the kitchen.
+        out: Where runs go; the same command goes on with them.
+        models: Which rows of the table.
+        minutes: Of training for each policy, of the processor, in place of the scale's steps.
+    """
+
+    data: RobotData = None
+    out: Runs = Path("runs/robot")
+
+    data_word: ClassVar[str] = "DIR"
