@@ -190,16 +190,14 @@ def logistic_levels(
 
 
 def outlined_atoms(
-    atoms: Sequence[float],
-    bells: Sequence[tuple[float, float, float]],
-    own: Sequence[float],
-    widest: float,
+    atoms: Sequence[float], mean: float, scale: float, own: Sequence[float], widest: float
 ) -> list[float]:
-    """The probabilities of atoms and of elsewhere: a mixture times the room of each, and a logit.
+    """The probabilities of atoms and of elsewhere: a bell times the room of each, and a logit.
 
     Args:
         atoms: Ascending.
-        bells: The weight, mean and scale of each.
+        mean: Of the bell.
+        scale: Of the bell.
         own: The logit of each atom, and last of elsewhere.
         widest: The most room of an atom.
     """
@@ -209,10 +207,7 @@ def outlined_atoms(
         right = atoms[place + 1] - atom if place + 1 < len(atoms) else None
         gaps = [min(gap, widest) for gap in (left, right) if gap is not None]
         room = sum(gaps) / len(gaps) if gaps else widest
-        density = sum(
-            weight * exp(-((atom - mean) ** 2) / 2 / scale**2) / scale / sqrt(2 * pi)
-            for weight, mean, scale in bells
-        )
+        density = exp(-((atom - mean) ** 2) / 2 / scale**2) / scale / sqrt(2 * pi)
         weights.append(density * room * exp(own[place]))
     weights.append(exp(own[-1]))
     return [weight / sum(weights) for weight in weights]

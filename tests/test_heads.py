@@ -211,6 +211,7 @@ def edges():
     return random(5, 6, 8), variables
 
 
+@torch.no_grad()
 def test_mixed_edges_are_answered_by_the_head_of_their_variable(mixed):
     mixed.eval()
     features, variables = edges()
@@ -218,13 +219,14 @@ def test_mixed_edges_are_answered_by_the_head_of_their_variable(mixed):
     values = together.sample(generator=torch.Generator().manual_seed(0))
     assert values.shape == (5, 6)
     assert set(values[:, 2].tolist()) <= {0, 1, 2}
+    answers = {method: getattr(together, method)(values) for method in ("log_prob", "cdf")}
     for row in range(5):
         for variable in range(6):
             alone = mixed(features[row, variable][None], variables[row, variable][None])
             here = values[row, variable]
-            for method in ("log_prob", "cdf"):
-                got = getattr(together, method)(values)[row, variable]
-                torch.testing.assert_close(got, getattr(alone, method)(here[None])[0])
+            for method, got in answers.items():
+                expected = getattr(alone, method)(here[None])[0]
+                torch.testing.assert_close(got[row, variable], expected)
 
 
 def test_probabilities_of_levels_sum_to_one(mixed):
@@ -284,21 +286,11 @@ def test_atoms_follow_their_outline(atoms):
     conditionals = AtomicConditionals(schema, width=8)
     features, variable = torch.randn(1, 8), torch.zeros(1, dtype=torch.long)
     found = conditionals(features, variable)
-    bells = conditionals.outline(features, variable)
+    mean, log_scale = conditionals.outline(features, variable)[0].tolist()
     logits = conditionals.branches(features, variable).logits[0]
-    slow = outlined_atoms(
-        atoms,
-        list(
-            zip(
-                bells.logits.softmax(-1)[0].tolist(),
-                bells.means[0].tolist(),
-                bells.log_scales.exp()[0].tolist(),
-                strict=True,
-            )
-        ),
-        [*logits[: len(atoms)].tolist(), logits[-1].item()],
-        WIDEST,
-    )
+    own = [*logits[: len(atoms)].tolist(), logits[-1].item()]
+    scale = bounded(torch.tensor(log_scale)).exp().item()
+    slow = outlined_atoms(atoms, mean, scale, own, WIDEST)
     shares = found.branches.log_probs.exp()[0]
     assert shares[[*range(len(atoms)), -1]].tolist() == pytest.approx(slow, rel=1e-4)
     assert shares.sum().item() == pytest.approx(1)

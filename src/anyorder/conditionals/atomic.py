@@ -5,6 +5,7 @@ the log of its probability, that of any other value the log of P(elsewhere) time
 number each, with respect to one measure, so that it adds up along a path.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,8 @@ from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.heads import (
     INITIAL_SCALE,
     Head,
-    MixtureConditionals,
+    VariableProjection,
+    bounded,
     continuous_conditionals,
 )
 from anyorder.variables import Schema, Variable
@@ -112,9 +114,7 @@ class AtomicDistribution:
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
 
 
-OUTLINE = 4
-"""Bells of the outline that atoms follow."""
-
+LOG_ROOT = 0.5 * math.log(2 * math.pi)
 WIDEST = 1.0
 """The most room that an atom is given, in standard deviations."""
 
@@ -123,8 +123,8 @@ class AtomicConditionals(Conditionals):
     """Atoms beside a density, for continuous variables that have atoms.
 
     Atoms are often the marks of a scale: whole years, half millimetres. Their probabilities follow
-    an *outline*, a mixture of few bells times the room around each atom, and leave it by a logit of
-    their own. A scale of a hundred marks is then learnt from far fewer rows than a hundred levels.
+    an *outline*, a bell times the room around each atom, and leave it by a logit of their own. A
+    scale of a hundred marks is then learnt from far fewer rows than a hundred levels.
 
     Args:
         schema: The variables.
@@ -141,7 +141,7 @@ class AtomicConditionals(Conditionals):
         self.branches = CategoricalConditionals(Schema(tuple(levels)), width=width, shared=False)
         with torch.no_grad():
             self.branches.weight.mul_(INITIAL_SCALE)  # at first, the outline says it all
-        self.outline = MixtureConditionals(schema, width=width, components=OUTLINE)
+        self.outline = VariableProjection(len(schema), width=width, start=[0.0, 0.0])
         self.elsewhere = continuous_conditionals(schema, width=width, head=head)
         padded = torch.tensor([[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema])
         self.register_buffer("atoms", padded, persistent=False)
@@ -151,10 +151,12 @@ class AtomicConditionals(Conditionals):
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
         absent = atoms.isinf()
-        places = atoms.masked_fill(absent, 0).movedim(-1, 0)
-        outline = self.outline(features, variables).log_prob(places).movedim(0, -1)
-        outline = (outline + self.log_room[variables]).masked_fill(absent, -torch.inf)
-        logits = self.branches(features, variables).logits + nn.functional.pad(outline, (0, 1))
+        mean, log_scale = self.outline(features, variables).unsqueeze(-2).unbind(dim=-1)
+        log_scale = bounded(log_scale)
+        away = (atoms.masked_fill(absent, 0) - mean) * (-log_scale).exp()
+        outline = self.log_room[variables] - log_scale - LOG_ROOT - away.square() / 2
+        outline = nn.functional.pad(outline.masked_fill(absent, -torch.inf), (0, 1))
+        logits = self.branches(features, variables).logits + outline
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))
 
 
