@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from anyorder.commands.questions import impute, infill, inpaint, query, sample
 from anyorder.commands.reproducing import reproduce
-from anyorder.commands.verbs import check, demo, evaluate, fit, info
+from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
 # when torch is first imported, which is after this module.
@@ -33,7 +33,7 @@ app = App(
     default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
-for verb in (demo, fit, infill, inpaint, impute, query, sample, evaluate, check, info):
+for verb in (demo, fit, infill, inpaint, impute, query, sample, evaluate, check, info, serve):
     app.command(verb)
 app.command(reproduce)
 

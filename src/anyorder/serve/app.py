@@ -1,0 +1,163 @@
+"""The application: one model, its routes, and one page."""
+
+import importlib.resources
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+import anyorder
+from anyorder.errors import AnyOrderError
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.table import TableModel
+from anyorder.estimators.text import TextModel
+from anyorder.serve.asking import Desk
+from anyorder.serve.batching import Batcher
+from anyorder.serve.guard import LOOPBACK, Guard
+from anyorder.serve.image_routes import image_routes
+from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.metrics import Metrics
+from anyorder.serve.table_routes import table_routes
+from anyorder.serve.text_routes import text_routes
+
+MEDIA = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+VALUES = (
+    "must be a finite number, a text, true, false or null; in evidence also a list of levels or an "
+    'interval such as {"low": 30, "high": 40}.'
+)
+"""What a cell may hold."""
+
+
+def create_app(
+    model: TableModel | TextModel | ImageModel,
+    *,
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: tuple[str, ...] = LOOPBACK,
+) -> FastAPI:
+    """The application of one fitted model.
+
+    Args:
+        model: Whose answers are served.
+        limits: Of a request.
+        token: What requests must bear, if anything.
+        hosts: The names under which it answers without a token.
+    """
+    limits, metrics = limits or Limits(), Metrics()
+    batcher = Batcher(waiting=limits.waiting, metrics=metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await batcher.close()
+
+    app = FastAPI(
+        title="anyorder",
+        version=anyorder.__version__,
+        description="One trained model, asked p(these variables | those variables).",
+        lifespan=lifespan,
+        docs_url=None,  # its pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.include_router(_routes(model, Desk(batcher, limits)))
+    _add_page(app)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """That the server is there."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def read_metrics() -> str:
+        """What the server did, in the text format of Prometheus."""
+        return metrics.to_text()
+
+    _explain_errors(app)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, token=token, hosts=hosts)
+    app.state.metrics = metrics
+    return app
+
+
+def _routes(model: TableModel | TextModel | ImageModel, desk: Desk) -> Any:
+    if isinstance(model, TableModel):
+        return table_routes(model, desk)
+    return text_routes(model, desk) if isinstance(model, TextModel) else image_routes(model, desk)
+
+
+def _add_page(app: FastAPI) -> None:
+    """The files of the page by their names: no path of a request is ever opened."""
+    folder = importlib.resources.files("anyorder.serve") / "page"
+    files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+    def page(name: str) -> Response:
+        if name not in files:
+            raise RefusalError(404, "There is no such page.")
+        suffix = name[name.rfind(".") :]
+        return Response(files[name], media_type=MEDIA.get(suffix, "application/octet-stream"))
+
+    @app.get("/", include_in_schema=False)
+    async def read_page() -> Response:
+        return page("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def read_file(name: str) -> Response:
+        return page(name)
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Every mistake of an asker is a status and a sentence."""
+
+    @app.exception_handler(RefusalError)
+    async def refused(_: Request, error: RefusalError) -> JSONResponse:
+        return JSONResponse({"detail": error.sentence}, error.status)
+
+    @app.exception_handler(AnyOrderError)
+    async def mistaken(_: Request, error: AnyOrderError) -> JSONResponse:
+        return JSONResponse({"detail": _plain(str(error))}, 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(_: Request, error: RequestValidationError) -> JSONResponse:
+        errors = error.errors()
+        status = 400 if errors[0]["type"] == "json_invalid" else 422
+        return JSONResponse({"detail": _sentence(errors)}, status)
+
+    @app.exception_handler(HTTPException)
+    async def missed(_: Request, error: HTTPException) -> JSONResponse:
+        sentences = {404: "There is no such page.", 405: "This address takes another method."}
+        sentence = sentences.get(error.status_code, _plain(str(error.detail)))
+        return JSONResponse({"detail": sentence}, error.status_code, error.headers)
+
+
+def _sentence(errors: Sequence[Any]) -> str:
+    """What is wrong with a request, without the request itself, which may hold anything."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        return "The body must be JSON."
+    # Where one of several types must fit, there is an error for each of them, and its name follows
+    # the place.
+    place = first["loc"][1:]
+    for other in errors[1:]:
+        same = zip(place, other["loc"][1:], strict=False)
+        place = place[: next((i for i, (a, b) in enumerate(same) if a != b), len(place))] or place
+    named = _plain(".".join(str(part)[:80] for part in place) or "body")
+    if len(errors) > 1 and len(place) < len(first["loc"]) - 1:
+        return f"`{named}`: {VALUES}"
+    message = {"missing": "is needed", "extra_forbidden": "is no field of this request"}.get(
+        first["type"], str(first["msg"]).rstrip(".")
+    )
+    return _plain(f"`{named}`: {message}.")
+
+
+def _plain(sentence: str) -> str:
+    """A sentence that can be sent, even if it quotes half of a pair of surrogates."""
+    return sentence.encode("utf-8", "replace").decode()
