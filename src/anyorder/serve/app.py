@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
@@ -44,6 +44,7 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     hosts: tuple[str, ...] = LOOPBACK,
+    name: str = "model",
 ) -> FastAPI:
     """The application of one fitted model.
 
@@ -52,6 +53,7 @@ def create_app(
         limits: Of a request.
         token: What requests must bear, if anything.
         hosts: The names under which it answers without a token.
+        name: What the page calls the model.
     """
     limits, metrics = limits or Limits(), Metrics()
     batcher = Batcher(waiting=limits.waiting, metrics=metrics)
@@ -69,7 +71,7 @@ def create_app(
         docs_url=None,  # its pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.include_router(_routes(model, Desk(batcher, limits)))
+    app.include_router(_routes(model, Desk(batcher, limits), name))
     _add_page(app)
 
     @app.get("/health")
@@ -88,10 +90,12 @@ def create_app(
     return app
 
 
-def _routes(model: TableModel | TextModel | ImageModel, desk: Desk) -> Any:
+def _routes(model: TableModel | TextModel | ImageModel, desk: Desk, name: str) -> APIRouter:
     if isinstance(model, TableModel):
-        return table_routes(model, desk)
-    return text_routes(model, desk) if isinstance(model, TextModel) else image_routes(model, desk)
+        return table_routes(model, desk, name=name)
+    if isinstance(model, TextModel):
+        return text_routes(model, desk, name=name)
+    return image_routes(model, desk, name=name)
 
 
 def _add_page(app: FastAPI) -> None:

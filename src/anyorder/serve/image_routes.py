@@ -65,6 +65,7 @@ class ImageAnswer(BaseModel):
     """The model that is served."""
 
     domain: Literal["image"]
+    name: str
     height: int
     width: int
     channels: int
@@ -150,19 +151,20 @@ class ImageAnswering:
             return error
 
 
-def image_routes(model: ImageModel, desk: Desk) -> APIRouter:
-    """The routes for one model."""
+def image_routes(model: ImageModel, desk: Desk, *, name: str = "model") -> APIRouter:
+    """The routes for one model, under the name that the page shows."""
     answering, limits = ImageAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     height, width, channels = answering.shape
     about = {
         "domain": "image",
+        "name": name,
         "height": height,
         "width": width,
         "channels": channels,
         "levels": model.levels_,
         "parameters": model._fitted().num_parameters,
-        "limits": {"rows": limits.rows, "draws": limits.draws, "cells": limits.cells},
+        "limits": limits.told,
     }
 
     @router.get("/model", response_model=ImageAnswer)

@@ -42,6 +42,11 @@ class Limits:
     seconds: float = 30.0
     waiting: int = 1_000
 
+    @property
+    def told(self) -> dict[str, float]:
+        """Those that an asker can keep to."""
+        return {"rows": self.rows, "draws": self.draws, "cells": self.cells}
+
     def check_size(self, *, rows: int = 1, draws: int = 1) -> None:
         """Refuses what is too large."""
         for what, number, most in (("rows", rows, self.rows), ("draws", draws, self.draws)):

@@ -66,7 +66,8 @@ def serve_run(
     check_port(port)
     check_token(host, token)
     model = load(run)
-    app = create_app(model, limits=limits, token=token, hosts=(*LOOPBACK, host))
+    hosts, name = (*LOOPBACK, host), run.resolve().name
+    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name)
     address = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
         app,

@@ -82,7 +82,9 @@ def _levels(column: CategoryColumn, probabilities: FloatArray) -> dict[str, Any]
 
 def _numbers(column: NumberColumn, found: Sequence[Curve]) -> list[dict[str, Any]]:
     count = len(found)
-    ends = column.decode(np.concatenate([curve.quantiles(SHARES) for curve in found])).tolist()
+    quantiles = np.concatenate([curve.quantiles(SHARES) for curve in found])
+    ends = column.decode(quantiles).tolist()
+    places = positions(column, column.numbers(quantiles)).reshape(count, -1)
     codes = np.stack([curve.codes for curve in found])
     knots = column.numbers(codes.ravel()).reshape(count, -1)
     middles = column.numbers(((codes[:, 1:] + codes[:, :-1]) / 2).ravel()).reshape(count, -1)
@@ -93,14 +95,16 @@ def _numbers(column: NumberColumn, found: Sequence[Curve]) -> list[dict[str, Any
             "mean": _rounded(mean),
             "median": _rounded(median),
             "interval": [_rounded(low), _rounded(high)],
+            "places": [short(place) for place in at],
             "density": _density(column, curve, edges, inside),
             "repeated": _repeated(column, curve),
             "entropy": short(curve.entropy()),
         }
-        for curve, mean, (low, median, high), edges, inside in zip(
+        for curve, mean, (low, median, high), at, edges, inside in zip(
             found,
             column.unrounded(means).tolist(),
             (ends[3 * number : 3 * number + 3] for number in range(count)),
+            np.column_stack([places, positions(column, means)]).tolist(),
             knots,
             middles,
             strict=True,

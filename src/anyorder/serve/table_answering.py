@@ -28,7 +28,7 @@ from anyorder.serve.gains import information_gains
 from anyorder.serve.summaries import short, summaries
 from anyorder.soft_evidence import SoftEvidence, soft_evidence
 
-SOFT_DRAWS = 96
+SOFT_DRAWS = 64
 """Draws that stand for intervals and sets; fewer than `TableModel` takes, so that a page can keep
 up with a slider."""
 

@@ -136,6 +136,10 @@ class NumberAnswer(BaseModel):
     mean: float | str
     median: float | str
     interval: list[float | str] = Field(description="Holds the value with probability 0.9.")
+    places: list[float] = Field(
+        description="The low end, the median, the high end and the mean, as places on the axis of "
+        "the density: times in seconds since 1970."
+    )
     density: Density
     repeated: Repeated
     entropy: float = Field(description="In nats, of normal scores.")
@@ -222,6 +226,7 @@ class ColumnAnswer(BaseModel):
     low: float | None = Field(description="The least value in training; times in seconds.")
     high: float | None
     step: float | None = Field(description="What values are rounded to.")
+    zoned: bool = Field(description="Whether its times have a time zone.")
     typical: list[float] | None = Field(description="Where 99 of 100 values of training lie.")
 
 
@@ -229,6 +234,7 @@ class TableAnswer(BaseModel):
     """The model that is served."""
 
     domain: Literal["table"]
+    name: str
     columns: list[ColumnAnswer]
     parameters: int
     trained_for: list[str]

@@ -29,13 +29,11 @@ TYPICAL = np.array([-2.6, 2.6])
 """The normal scores between which 99 of 100 values of training lie."""
 
 
-def table_routes(model: TableModel, desk: Desk) -> APIRouter:
-    """The routes for one model."""
+def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRouter:
+    """The routes for one model, under the name that the page shows."""
     answering, limits = TableAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
-    about = describe_table(model) | {
-        "limits": {"rows": limits.rows, "draws": limits.draws, "cells": limits.cells}
-    }
+    about = describe_table(model) | {"name": name, "limits": limits.told}
 
     @router.get("/model", response_model=messages.TableAnswer)
     async def read_model() -> Response:
@@ -135,6 +133,7 @@ def _described(column: Column, details: str) -> dict[str, Any]:
         "details": details,
         "context": column.context,
         "levels": list(column.levels) if isinstance(column, CategoryColumn) else None,
+        "zoned": isinstance(column, NumberColumn) and column.measurement.zone is not None,
     }
     ends: dict[str, Any] = dict.fromkeys(("low", "high", "step", "typical"))
     if isinstance(column, NumberColumn):

@@ -94,6 +94,7 @@ class TextAnswer(BaseModel):
     """The model that is served."""
 
     domain: Literal["text"]
+    name: str
     length: int
     hole: str
     alphabet: str
@@ -161,17 +162,18 @@ class TextAnswering:
         ]
 
 
-def text_routes(model: TextModel, desk: Desk) -> APIRouter:
-    """The routes for one model."""
+def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRouter:
+    """The routes for one model, under the name that the page shows."""
     answering, limits = TextAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     about = {
         "domain": "text",
+        "name": name,
         "length": model.length,
         "hole": model.hole,
         "alphabet": model.alphabet_,
         "parameters": model._fitted().num_parameters,
-        "limits": {"rows": limits.rows, "draws": limits.draws, "cells": limits.cells},
+        "limits": limits.told,
     }
 
     @router.get("/model", response_model=TextAnswer)
