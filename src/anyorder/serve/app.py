@@ -147,19 +147,26 @@ def _sentence(errors: Sequence[Any]) -> str:
     first = errors[0]
     if first["type"] == "json_invalid":
         return "The body must be JSON."
-    # Where one of several types must fit, there is an error for each of them, and its name follows
-    # the place.
     place = first["loc"][1:]
-    for other in errors[1:]:
-        same = zip(place, other["loc"][1:], strict=False)
-        place = place[: next((i for i, (a, b) in enumerate(same) if a != b), len(place))] or place
-    named = _plain(".".join(str(part)[:80] for part in place) or "body")
-    if len(errors) > 1 and len(place) < len(first["loc"]) - 1:
-        return f"`{named}`: {VALUES}"
+    # Where one of several types must fit there is an error for each of them, and its name ends the
+    # place.
+    shared = _shared(place, errors[1]["loc"][1:]) if len(errors) > 1 else len(place)
+    if 1 < shared < len(place) and isinstance(place[shared], str):
+        return f"`{_named(place[:shared])}`: {VALUES}"
     message = {"missing": "is needed", "extra_forbidden": "is no field of this request"}.get(
         first["type"], str(first["msg"]).rstrip(".")
     )
-    return _plain(f"`{named}`: {message}.")
+    return _plain(f"`{_named(place)}`: {message}.")
+
+
+def _shared(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many parts two places begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), len(one))
+
+
+def _named(place: Sequence[Any]) -> str:
+    return _plain(".".join(str(part)[:80] for part in place) or "body")
 
 
 def _plain(sentence: str) -> str:

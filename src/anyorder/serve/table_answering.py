@@ -8,6 +8,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,7 +91,6 @@ class TableAnswering:
     def __init__(self, model: TableModel) -> None:
         self.model, self.table = model, model.table_
         self._references: OrderedDict[tuple[bool, ...], Tensor] = OrderedDict()
-        self._drawn = self._reference_rows()
 
     def conditionals(self, questions: Sequence[Conditionals]) -> list[Any]:
         """The distributions of columns: one pass for the columns of all questions."""
@@ -161,7 +161,8 @@ class TableAnswering:
         """How surprising rows and their cells are."""
         return [_or_error(self._outliers, rows) for rows in questions]
 
-    def _reference_rows(self) -> Tensor:
+    @cached_property
+    def _drawn(self) -> Tensor:
         """Records to rank others against; none where they would need a context."""
         table, model = self.table, self.model.model_
         if table.context:
@@ -232,12 +233,20 @@ class TableAnswering:
         return {"nats": short(-log_prob - regions), "rank": rank, "warnings": read.doubts}
 
     def _rows_and_sets(self, question: Likelihood) -> tuple[pd.DataFrame, Tensor, Tensor, Tensor]:
-        frame = framed(question.rows)
+        frame = self._framed(question.rows)
         named_sets(self.table, question.query, question.given)
         x, missing = self.table.encode(frame, needs=question.query)
         query, given = column_sets(self.table, missing, query=question.query, given=question.given)
         kept = [name for name in frame.columns if name in self.table.layout]
         return frame[kept], x, query, given
+
+    def _framed(self, rows: Sequence[Given]) -> pd.DataFrame:
+        """Rows as a frame; what a row does not have is a gap."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        # A frame without columns is a mistake elsewhere; here it is rows of which nothing is known.
+        listed = list(names) or [self.table.names[0]]
+        columns = {name: pd.Series([row.get(name) for row in rows]) for name in listed}
+        return pd.DataFrame(columns, index=range(len(rows)))
 
     def _sampled(self, question: Draws) -> dict[str, Any]:
         with warnings.catch_warnings(record=True) as caught:
@@ -253,7 +262,7 @@ class TableAnswering:
         }
 
     def _imputed(self, question: Gaps) -> list[list[dict[str, Any]]]:
-        frame = framed(question.rows)
+        frame = self._framed(question.rows)
         options: dict[str, Any] = {"how": question.how, "random_state": question.seed}
         if question.draws == 1:
             return [records(self.model.impute(frame, **options))]
@@ -275,21 +284,12 @@ class TableAnswering:
         return {"gains": dict(sorted(named.items(), key=lambda pair: -pair[1]))}
 
     def _outliers(self, rows: Sequence[Given]) -> dict[str, Any]:
-        found = self.model.outliers(framed(rows))
+        found = self.model.outliers(self._framed(rows))
         whole = found.columns[0]
         return {
             "rows": [plain(value) for value in found[whole].tolist()],
             "cells": records(found.drop(columns=whole)),
         }
-
-
-def framed(rows: Sequence[Given]) -> pd.DataFrame:
-    """Rows as a frame; what a row does not have is a gap."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows]) for name in names},
-        index=range(len(rows)),
-    )
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

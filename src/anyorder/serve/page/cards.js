@@ -2,7 +2,7 @@
 
 import { make, percent } from "/page/dom.js";
 import { Plot } from "/page/plot.js";
-import { axisOf, fieldText, isNumber, isTime, readField, sent, sliderStep, snapped, written } from "/page/values.js";
+import { axisOf, fieldText, isNumber, isTime, readField, sent, sliderStep, snapped, within, written } from "/page/values.js";
 
 let number = 0;
 
@@ -57,7 +57,8 @@ class NumberCard extends Card {
     return make("input", {
       type: "range", min: this.low, max: this.high, step: sliderStep(this.column), value: this.place,
       "aria-label": `${this.column.name}${which}`, "aria-describedby": `${this.id}-message`,
-      on: { input: (event) => moved(snapped(this.column, Number(event.target.value))) },
+      // A slider never leaves the range of training; what is typed may.
+      on: { input: (event) => moved(within(this.column, snapped(this.column, Number(event.target.value)))) },
     });
   }
 

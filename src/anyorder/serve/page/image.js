@@ -161,7 +161,7 @@ class ImagePage {
       }));
       notice("");
       speak(`${images.length} completions drawn.`);
-      document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+      document.body.dataset.answers = Number(document.body.dataset.answers) + 1;
       this.snippet.show({
         Python: `import anyorder as ao\n\nmodel = ao.load("${this.model.name}")\n# image: whole numbers (height, width); hole: booleans of that shape\nmodel.inpaint(image, hole, n=${COMPLETIONS}, seed=${this.seed})`,
         curl: curl("/v1/inpaint", { image: ["..."], hole: ["..."], n: COMPLETIONS, seed: this.seed }, hasToken()),

@@ -81,7 +81,7 @@ class TablePage {
       notice(answer.warnings.join(" "));
       const pace = performance.now() - started;
       document.getElementById("pace").textContent = `${Math.round(pace)} ms`;
-      document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+      document.body.dataset.answers = Number(document.body.dataset.answers) + 1;
     } catch (error) {
       this.refused(error);
     }

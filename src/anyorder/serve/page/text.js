@@ -86,7 +86,7 @@ class TextPage {
       notice(error.message);
     }
     document.getElementById("pace").textContent = `${Math.round(performance.now() - started)} ms`;
-    document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+    document.body.dataset.answers = Number(document.body.dataset.answers) + 1;
     this.describe();
   }
 

@@ -32,6 +32,10 @@ export function snapped(column, place) {
   return Number((Math.round(place / column.step) * column.step).toFixed(decimals));
 }
 
+export function within(column, place) {
+  return Math.min(column.high, Math.max(column.low, place));
+}
+
 // A place on the axis, for people.
 export function written(column, place) {
   if (column.kind === "duration") return duration(place);
