@@ -2,7 +2,7 @@
 
 import { make, percent } from "/page/dom.js";
 import { Plot } from "/page/plot.js";
-import { axisOf, fieldText, isNumber, isTime, readField, sent, sliderStep, snapped, within, written } from "/page/values.js";
+import { axisOf, brief, fieldText, isNumber, isTime, readField, sent, sliderStep, snapped, within, written } from "/page/values.js";
 
 let number = 0;
 
@@ -25,6 +25,12 @@ class Card {
     this.element.classList.toggle("refused", Boolean(sentence));
   }
 
+  // The best guess, something beside it, and how sure it is.
+  tell(best, aside, sureness) {
+    this.readout.replaceChildren(make("strong", { text: best }), make("span", { class: "aside", text: aside }),
+      make("span", { class: "sureness", text: sureness }));
+  }
+
   touched() {
     this.say("");
     this.element.classList.toggle("known", this.given() !== undefined);
@@ -45,7 +51,7 @@ class NumberCard extends Card {
     this.fields = [this.field("", 0), this.field(", greatest", 1)];
     const track = make("div", { class: "track" }, this.slider, this.upper);
     const scale = make("div", { class: "scale", "aria-hidden": "true" },
-      make("span", { text: written(column, this.low) }), make("span", { text: written(column, this.high) }));
+      make("span", { text: brief(column, this.low) }), make("span", { text: brief(column, this.high) }));
     const fields = make("div", { class: "fields" }, this.fields[0], make("span", { class: "to", text: "to" }), this.fields[1]);
     this.element.append(
       make("div", { class: "chart" }, this.plot.element), track, scale,
@@ -107,7 +113,7 @@ class NumberCard extends Card {
     if (this.mode === "Unknown") return;
     this.plot.mark(low, high);
     const text = this.mode === "Value" ? written(this.column, low) : `${written(this.column, low)} to ${written(this.column, high)}`;
-    this.readout.replaceChildren(make("strong", { text }), make("span", { text: this.mode === "Value" ? "known" : "known to lie there" }));
+    this.tell(text, "", this.mode === "Value" ? "known" : "known to lie there");
   }
 
   slid(place) {
@@ -166,11 +172,8 @@ class NumberCard extends Card {
     this.plot.span(low, high, mean);
     this.place = snapped(this.column, Math.min(this.high, Math.max(this.low, median)));
     this.slider.value = this.place;
-    const [from, to] = [low, high].map((end) => written(this.column, end));
-    this.readout.replaceChildren(
-      make("strong", { text: written(this.column, median) }),
-      make("span", { text: `90% in ${from} to ${to}` }),
-      make("span", { class: "mean-text", text: `mean ${written(this.column, mean)}` }));
+    const [from, to] = [low, high].map((end) => brief(this.column, end));
+    this.tell(brief(this.column, median), `mean ${brief(this.column, mean)}`, `90% in ${from} to ${to}`);
   }
 }
 
@@ -230,7 +233,7 @@ class CategoryCard extends Card {
     for (const [place, { button }] of this.bars) button.setAttribute("aria-pressed", this.chosen.has(place));
     if (!this.chosen.size) return;
     const names = [...this.chosen].map((place) => String(this.column.levels[place]));
-    this.readout.replaceChildren(make("strong", { text: names.join(" or ") }), make("span", { text: "known" }));
+    this.tell(names.join(" or "), "", "known");
     for (const [place, { bar, share }] of this.bars) {
       const only = this.chosen.size === 1 && this.chosen.has(place);
       bar.style.width = only ? "100%" : "0";
@@ -271,9 +274,7 @@ class CategoryCard extends Card {
       share.textContent = percent(shares[place]);
     }
     const best = Math.max(...shares);
-    this.readout.replaceChildren(
-      make("strong", { text: String(this.column.levels[shares.indexOf(best)]) }),
-      make("span", { text: `with ${percent(best)}` }));
+    this.tell(String(this.column.levels[shares.indexOf(best)]), "", `most likely, with ${percent(best)}`);
   }
 }
 

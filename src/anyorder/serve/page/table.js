@@ -173,7 +173,7 @@ class TablePage {
 
   completionsPanel() {
     this.rows = make("tbody");
-    const heads = this.model.columns.map((column) => make("th", { scope: "col", text: column.name }));
+    const heads = this.model.columns.map((column) => make("th", { scope: "col", class: isNumber(column) ? "number" : null, text: column.name }));
     const table = make("table", {}, make("caption", { class: "unseen", text: "Records drawn given what is known" }),
       make("thead", {}, make("tr", {}, ...heads)), this.rows);
     this.heads = heads;

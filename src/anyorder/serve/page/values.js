@@ -47,6 +47,13 @@ export function written(column, place) {
   return plain(Number(place.toPrecision(4)).toString());
 }
 
+// The same in a few digits, where there is little room.
+export function brief(column, place) {
+  if (isTime(column)) return written(column, place);
+  const rounded = Number(place.toPrecision(4));
+  return column.step && column.step > Math.abs(place) / 1000 ? written(column, place) : plain(rounded.toString());
+}
+
 function plain(digits) {
   const [whole, fraction] = digits.split(".");
   // Years and the like stay as they are; long numbers are easier to read in threes.
