@@ -10,7 +10,7 @@ import warnings
 
 from cyclopts import App, CycloptsError, Parameter
 
-from anyorder.commands.questions import impute, infill, inpaint, query, sample
+from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
 from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
@@ -33,8 +33,9 @@ app = App(
     default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
-for verb in (demo, fit, infill, inpaint, impute, query, sample, evaluate, check, info, serve):
+for verb in (demo, fit, infill, inpaint, impute, query, sample, score, evaluate, check, info):
     app.command(verb)
+app.command(serve)
 app.command(reproduce)
 
 
