@@ -7,14 +7,13 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-import uvicorn
 
 from anyorder.data.image import from_array
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel
 from anyorder.serve.app import create_app
-from anyorder.serve.running import Server
+from anyorder.serve.running import Server, server_config
 from anyorder.training.settings import TrainingSettings
 
 PATIENCE = 60
@@ -43,8 +42,7 @@ def serving(app):
         found["port"] = port
         listening.set()
 
-    config = uvicorn.Config(app, port=0, log_level="error", access_log=False, timeout_keep_alive=2)
-    server = Server(config, ready)
+    server = Server(server_config(app), ready)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert listening.wait(PATIENCE)

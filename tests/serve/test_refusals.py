@@ -15,7 +15,7 @@ from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
 from anyorder.serve.limits import Limits, RefusalError
 from anyorder.serve.metrics import Metrics
-from anyorder.serve.running import check_token
+from anyorder.serve.running import PromptProtocol, check_token
 from tests.serve.conftest import PATIENCE, client, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -166,6 +166,22 @@ def test_a_client_that_dawdles_is_sent_away_and_others_are_served(table_model):
             said = b"".join(iter(lambda: slow.recv(65_536), b"")).decode()
         assert said.startswith("HTTP/1.1 408")
         assert "did not arrive within 0.3 seconds" in said
+
+
+def test_a_request_that_never_gets_to_its_body_is_closed(table_address, monkeypatch):
+    monkeypatch.setattr(PromptProtocol, "seconds", 0.3)
+    place = urlsplit(table_address)
+    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        said = b"".join(iter(lambda: slow.recv(65_536), b"")).decode()
+    assert said.startswith("HTTP/1.1 408")
+    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
+        slow.sendall(b"GET /health HTTP/1.1\r\n")  # the second one dawdles
+        said = b"".join(iter(lambda: slow.recv(65_536), b"")).decode()
+    assert "HTTP/1.1 408" in said
+    assert "did not arrive within 0.3 seconds" in said
 
 
 def test_an_answer_that_takes_too_long_is_given_up(table_model):

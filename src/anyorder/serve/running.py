@@ -1,12 +1,16 @@
 """The server: where it listens, whom it answers, how it ends."""
 
+import asyncio
 import ipaddress
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anyorder.errors import ConfigError
 from anyorder.estimators.loading import load
@@ -19,6 +23,47 @@ SHORTEST_TOKEN = 16
 
 IDLE_SECONDS = 15
 """So long a connection may be silent between requests."""
+
+HEAD_SECONDS = 15.0
+"""So long the head of a request may take."""
+
+
+class PromptProtocol(H11Protocol):
+    """Uvicorn's protocol, which closes a connection whose request does not get to its body.
+
+    A body has its own time, in `Guard`; a connection that is silent between requests is closed by
+    uvicorn.
+    """
+
+    seconds = HEAD_SECONDS
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to count."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.seconds, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Counts while a head is incomplete."""
+        super().data_received(data)
+        waits = self.cycle is None or self.cycle.response_complete
+        if not waits and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif waits and self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the count."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        body = f'{{"detail": "The request did not arrive within {self.seconds:g} seconds."}}'
+        head = f"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: {len(body)}"
+        self.transport.write(f"{head}\r\nContent-Type: application/json\r\n\r\n{body}".encode())
+        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -69,15 +114,7 @@ def serve_run(
     hosts, name = (*LOOPBACK, host), run.resolve().name
     app = create_app(model, limits=limits, token=token, hosts=hosts, name=name)
     address = f"[{host}]" if ":" in host else host
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=IDLE_SECONDS,
-    )
+    config = server_config(app, host=host, port=port)
 
     def ready(found: int) -> None:
         page = f"http://{address}:{found}/"
@@ -87,6 +124,20 @@ def serve_run(
             webbrowser.open(page if token is None else f"{page}#token={quote(token, safe='')}")
 
     Server(config, ready).run()
+
+
+def server_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
+    """How uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=PromptProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+    )
 
 
 def check_token(host: str, token: str | None) -> None:
