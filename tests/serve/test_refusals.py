@@ -46,6 +46,11 @@ BAD_REQUESTS = {
     "no levels": (conditionals({"job": []}), 422, "must hold levels"),
     "both": (conditionals({"age": 41}, columns=["age"]), 422, "both asked and given"),
     "asked": (conditionals({}, columns=["agee"]), 422, "must name columns"),
+    "second of two": (
+        ("/v1/conditionals/batch", '{"questions": [{}, {"given": {"agee": 1}}]}'),
+        422,
+        "Question 1: `given` must name columns",
+    ),
     "field": (("/v1/conditionals", '{"givn": {}}'), 422, "is no field of this request"),
     "ends": (conditionals({"age": {"lo": 1}}), 422, "an interval such as"),
     "draws": (("/v1/sample", '{"n": 1000000}'), 413, "may hold 1,000 draws"),

@@ -178,14 +178,14 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str = "model") -> APIRo
         limits.check_size(draws=request.n)
         options = {"n": request.n, "temperature": request.temperature, "seed": request.seed}
         question = Hole([request.image], request.hole, options)
-        (found,) = await desk.ask(answering.inpaint, question)
+        found = await desk.ask(answering.inpaint, question)
         return answer({"images": found})
 
     @router.post("/sample", response_model=ImagesAnswer)
     async def ask_sample(request: ImageSampleRequest) -> Response:
         """Images drawn from the model."""
         limits.check_size(draws=request.n)
-        (found,) = await desk.ask(answering.sample, (request.n, request.seed))
+        found = await desk.ask(answering.sample, (request.n, request.seed))
         return answer({"images": found})
 
     @router.post("/log_prob", response_model=ImageLogProbAnswer)
@@ -193,7 +193,7 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str = "model") -> APIRo
         """The log-likelihoods of images, or of what is in their holes."""
         limits.check_size(rows=len(request.images))
         question = Hole(request.images, request.hole, {})
-        (found,) = await desk.ask(answering.log_prob, question)
+        found = await desk.ask(answering.log_prob, question)
         return answer({"log_prob": found})
 
     return router

@@ -40,7 +40,7 @@ class Limits:
     cells: int = 10_000
     body_bytes: int = 2_000_000
     seconds: float = 30.0
-    waiting: int = 1_000
+    waiting: int = 4_000
 
     @property
     def told(self) -> dict[str, float]:

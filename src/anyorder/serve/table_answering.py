@@ -70,6 +70,7 @@ class Gaps(NamedTuple):
     draws: int
     how: Any
     seed: int | None
+    start: int = 0  # the number of the first row in its request, for messages
 
 
 @dataclass(frozen=True)
@@ -240,13 +241,13 @@ class TableAnswering:
         kept = [name for name in frame.columns if name in self.table.layout]
         return frame[kept], x, query, given
 
-    def _framed(self, rows: Sequence[Given]) -> pd.DataFrame:
+    def _framed(self, rows: Sequence[Given], start: int = 0) -> pd.DataFrame:
         """Rows as a frame; what a row does not have is a gap."""
         names = dict.fromkeys(name for row in rows for name in row)
         # A frame without columns is a mistake elsewhere; here it is rows of which nothing is known.
         listed = list(names) or [self.table.names[0]]
         columns = {name: pd.Series([row.get(name) for row in rows]) for name in listed}
-        return pd.DataFrame(columns, index=range(len(rows)))
+        return pd.DataFrame(columns).set_axis(range(start, start + len(rows)))
 
     def _sampled(self, question: Draws) -> dict[str, Any]:
         with warnings.catch_warnings(record=True) as caught:
@@ -262,7 +263,7 @@ class TableAnswering:
         }
 
     def _imputed(self, question: Gaps) -> list[list[dict[str, Any]]]:
-        frame = self._framed(question.rows)
+        frame = self._framed(question.rows, question.start)
         options: dict[str, Any] = {"how": question.how, "random_state": question.seed}
         if question.draws == 1:
             return [records(self.model.impute(frame, **options))]

@@ -44,7 +44,7 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
     async def ask_conditionals(request: messages.ConditionalsRequest) -> Response:
         """The distribution of each column that is asked, by itself, given what is known."""
         question = Conditionals(as_given(request.given), request.columns)
-        (found,) = await desk.ask(answering.conditionals, question)
+        found = await desk.ask(answering.conditionals, question)
         return answer(found)
 
     @router.post("/conditionals/batch", response_model=messages.ConditionalsBatchAnswer)
@@ -52,12 +52,13 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
         """The same for several questions at once."""
         limits.check_size(rows=len(request.questions))
         questions = [Conditionals(as_given(one.given), one.columns) for one in request.questions]
-        return answer({"answers": await desk.ask(answering.conditionals, *questions)})
+        found = await desk.ask_all(answering.conditionals, questions, noun="Question")
+        return answer({"answers": found})
 
     @router.post("/surprise", response_model=messages.SurpriseAnswer)
     async def ask_surprise(request: messages.SurpriseRequest) -> Response:
         """How unusual a record is, and beside how many others."""
-        (found,) = await desk.ask(answering.surprise, as_given(request.given))
+        found = await desk.ask(answering.surprise, as_given(request.given))
         return answer(found)
 
     @router.post("/log_prob", response_model=messages.LogProbAnswer)
@@ -65,7 +66,7 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
         """The log-likelihood of columns of rows, given other columns."""
         limits.check_size(rows=len(request.rows))
         question = Likelihood(request.rows, request.query, request.given)
-        (found,) = await desk.ask(answering.log_prob, question)
+        found = await desk.ask(answering.log_prob, question)
         return answer(found)
 
     @router.post("/sample", response_model=messages.RowsAnswer)
@@ -73,7 +74,7 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
         """Rows drawn given what is known."""
         limits.check_size(draws=request.n)
         question = Draws(as_given(request.given), request.n, request.seed)
-        (found,) = await desk.ask(answering.sample, question)
+        found = await desk.ask(answering.sample, question)
         return answer(found)
 
     @router.post("/impute", response_model=messages.ImputeAnswer)
@@ -89,10 +90,11 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
                 request.draws,
                 request.how,
                 None if request.seed is None else request.seed + number,
+                start,
             )
             for number, start in enumerate(range(0, len(request.rows), size))
         ]
-        parts = await desk.ask(answering.impute, *questions)
+        parts = await desk.ask_all(answering.impute, questions)
         draws = [[row for part in parts for row in part[i]] for i in range(request.draws)]
         return answer({"draws": draws})
 
@@ -100,14 +102,14 @@ def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRo
     async def ask_information_gain(request: messages.GainRequest) -> Response:
         """What to measure next: how much each unknown column is expected to tell of a target."""
         question = (request.target, as_given(request.given))
-        (found,) = await desk.ask(answering.gains, question)
+        found = await desk.ask(answering.gains, question)
         return answer(found)
 
     @router.post("/outliers", response_model=messages.OutliersAnswer)
     async def ask_outliers(request: messages.OutliersRequest) -> Response:
         """How surprising rows are, and each of their cells given the others."""
         limits.check_size(rows=len(request.rows))
-        (found,) = await desk.ask(answering.outliers, request.rows)
+        found = await desk.ask(answering.outliers, request.rows)
         return answer(found)
 
     return router

@@ -193,7 +193,7 @@ def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRout
         else:
             options["temperature"] = request.temperature
         question = Fills([request.text], request.n, options)
-        (found,) = await desk.ask(answering.infill, question)
+        found = await desk.ask(answering.infill, question)
         return answer({"fills": found[0]})
 
     @router.post("/infill/batch", response_model=FillsBatchAnswer)
@@ -201,20 +201,20 @@ def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRout
         """The same for several texts at once."""
         limits.check_size(rows=len(request.texts), draws=request.n)
         question = Fills(request.texts, request.n, {"seed": request.seed})
-        (found,) = await desk.ask(answering.infill, question)
+        found = await desk.ask(answering.infill, question)
         return answer({"fills": found})
 
     @router.post("/positions", response_model=PositionsAnswer)
     async def ask_positions(request: PositionsRequest) -> Response:
         """What may stand in each hole, and how probable each known character was."""
-        (found,) = await desk.ask(answering.positions, request.text)
+        found = await desk.ask(answering.positions, request.text)
         return answer(found)
 
     @router.post("/log_prob", response_model=TextLogProbAnswer)
     async def ask_log_prob(request: TextLogProbRequest) -> Response:
         """The log-likelihoods of texts."""
         limits.check_size(rows=len(request.texts))
-        (found,) = await desk.ask(answering.log_prob, (request.texts, request.given))
+        found = await desk.ask(answering.log_prob, (request.texts, request.given))
         return answer({"log_prob": found})
 
     return router
