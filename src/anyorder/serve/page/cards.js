@@ -51,7 +51,7 @@ class NumberCard extends Card {
     this.fields = [this.field("", 0), this.field(", greatest", 1)];
     const track = make("div", { class: "track" }, this.slider, this.upper);
     const scale = make("div", { class: "scale", "aria-hidden": "true" },
-      make("span", { text: brief(column, this.low) }), make("span", { text: brief(column, this.high) }));
+      ...[this.low, this.high].map((end) => make("span", { text: brief(column, within(column, end)) })));
     const fields = make("div", { class: "fields" }, this.fields[0], make("span", { class: "to", text: "to" }), this.fields[1]);
     this.element.append(
       make("div", { class: "chart" }, this.plot.element), track, scale,
