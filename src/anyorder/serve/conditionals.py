@@ -53,7 +53,7 @@ def distributions(
         answers: Sequence[Found] = (
             list(mixing.mixed(part.log_probs.exp().T.cpu()).T.numpy())
             if isinstance(part, Categorical)
-            else curves(part, mixing, knots=knots)
+            else curves(part, mixing, knots=knots, device=features.device)
         )
         found |= dict(zip(owners.tolist(), answers, strict=True))
     listed = iter(found[place] for place in range(len(found)))
@@ -62,8 +62,8 @@ def distributions(
 
 def _edges(model: AnyOrderModel, asks: Sequence[Ask]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The features of all edges, their variables, the distribution of each, and its weight."""
-    x = torch.cat([ask.x for ask in asks])
-    known = torch.cat([ask.known.expand(len(ask.x), -1) for ask in asks])
+    x = torch.cat([ask.x.cpu() for ask in asks])
+    known = torch.cat([ask.known.cpu().expand(len(ask.x), -1) for ask in asks])
     widest = max(len(ask.columns) for ask in asks)
     targets, rows, places, owner, weight = (
         torch.zeros(len(x), widest, dtype=torch.long),

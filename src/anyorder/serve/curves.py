@@ -89,13 +89,16 @@ class Curve:
         return float(-(masses[there] * np.log(heights)).sum() - (atoms * np.log(atoms)).sum())
 
 
-def curves(distribution: Distribution, mixing: Mixing, *, knots: int) -> list[Curve]:
+def curves(
+    distribution: Distribution, mixing: Mixing, *, knots: int, device: torch.device
+) -> list[Curve]:
     """The curves of edges that are numbers.
 
     Args:
         distribution: Of flat edges, all with a density, with or without atoms.
         mixing: Which edges make up which curve.
         knots: Of each curve.
+        device: Where the distribution is.
     """
     smooth, share = distribution, torch.ones(len(mixing.owner), dtype=torch.float64)
     atoms = torch.zeros(0, mixing.count, dtype=torch.float64)
@@ -105,7 +108,7 @@ def curves(distribution: Distribution, mixing: Mixing, *, knots: int) -> list[Cu
         atoms = mixing.mixed(masses[:, :-1].T)
     dense = Mixing(mixing.owner, mixing.weight * share, mixing.count)
     whole = dense.mixed(torch.ones_like(share))
-    codes, reached = _reached(smooth, dense, whole, knots)
+    codes, reached = _reached(_Cdf(smooth, device), dense, whole, knots)
     places = _atom_places(distribution, mixing)
     found = zip(codes.T.numpy(), reached.T.numpy(), places, atoms.T.numpy(), strict=True)
     return [
@@ -123,29 +126,36 @@ def _atom_places(distribution: Distribution, mixing: Mixing) -> FloatArray:
     return places.numpy()
 
 
-def _reached(
-    smooth: Distribution, mixing: Mixing, whole: Tensor, knots: int
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class _Cdf:
+    """The CDF of edges that may be on a GPU, for codes that are not."""
+
+    distribution: Distribution
+    device: torch.device
+
+    def __call__(self, codes: Tensor) -> Tensor:
+        return self.distribution.cdf(codes.to(self.device, torch.float32)).cpu()
+
+
+def _reached(cdf: _Cdf, mixing: Mixing, whole: Tensor, knots: int) -> tuple[Tensor, Tensor]:
     """Knots where the density is, and the probability up to each. Shapes ``(knots, count)``."""
     low = torch.full((mixing.count,), -REACH, dtype=torch.float64)
     high = -low
     for _ in range(ROUNDS):
-        codes, reached = _evaluated(smooth, mixing, low, high, COARSE)
+        codes, reached = _evaluated(cdf, mixing, low, high, COARSE)
         share = reached / whole.clamp(min=1e-300)
         first = ((share < TAIL).sum(dim=0) - 1).clamp(min=0)
         last = (share <= 1 - TAIL).sum(dim=0).clamp(max=COARSE - 1)
         low, high = (codes.gather(0, place[None])[0] for place in (first, last))
-    codes, reached = _evaluated(smooth, mixing, low, high, knots)
+    codes, reached = _evaluated(cdf, mixing, low, high, knots)
     # What is beyond the ends is put there, so that nothing is lost.
     reached[0], reached[-1] = 0.0, whole
     return codes, reached
 
 
 def _evaluated(
-    smooth: Distribution, mixing: Mixing, low: Tensor, high: Tensor, knots: int
+    cdf: _Cdf, mixing: Mixing, low: Tensor, high: Tensor, knots: int
 ) -> tuple[Tensor, Tensor]:
     steps = torch.linspace(0, 1, knots, dtype=torch.float64)[:, None]
     codes = low + (high - low) * steps
-    device = mixing.owner.device
-    found = smooth.cdf(codes[:, mixing.owner].to(device, torch.float32))
-    return codes, mixing.mixed(found)
+    return codes, mixing.mixed(cdf(codes[:, mixing.owner]))

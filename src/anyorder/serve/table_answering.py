@@ -91,6 +91,7 @@ class TableAnswering:
 
     def __init__(self, model: TableModel) -> None:
         self.model, self.table = model, model.table_
+        model.model_.eval()  # once, where the library does it for every question
         self._references: OrderedDict[tuple[bool, ...], Tensor] = OrderedDict()
 
     def conditionals(self, questions: Sequence[Conditionals]) -> list[Any]:

@@ -223,7 +223,8 @@ def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRout
 @answering
 def _judged(model: Any, x: torch.Tensor, known: torch.Tensor) -> tuple[Any, Any]:
     """The log-probabilities of levels at every place, and of each known character on its path."""
-    everywhere = torch.arange(model.num_variables).expand(len(x), -1)
+    x, known = x.to(model.device), known.to(model.device)
+    everywhere = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
     holes = model.predict(x, known, everywhere).log_probs
     nothing = torch.zeros_like(known)
     rank = model.protocol.rank(known).expand(known.shape)
