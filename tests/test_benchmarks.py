@@ -16,6 +16,7 @@ from benchmarks import (
     images,
     queries,
     robot,
+    serve,
     table_networks,
     table_variants,
     tables_default,
@@ -71,6 +72,17 @@ def test_images_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):
     assert all(found[name] > 0 for name in images.BENCHMARKS)
     assert found["log_prob_vs_loop"] > 1
     assert json.loads(record.read_text())["settings"]["side"] == 8
+
+
+def test_serve_loads_a_server_and_reports_its_keys(monkeypatch, capsys):
+    tiny = partial(serve.fitted, layers=1, width=16, heads=2)
+    monkeypatch.setattr(serve, "fitted", tiny)
+    serve.main(clients=3, seconds=0.6, json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"p50_ms", "p50_ms_3", "p99_ms_3", "requests_per_s", "rss_growth"} <= set(found)
+    assert found["errors"] == 0
+    assert found["p50_ms"] > 0
+    assert 0.5 < found["rss_growth"] < 2
 
 
 def test_queries_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):

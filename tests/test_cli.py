@@ -1,8 +1,11 @@
 """The command line answers at once, and says what to do in one sentence."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -94,3 +97,41 @@ def test_table7_prints_json_as_its_last_line(capsys):
     main(["reproduce", "table7", "--samples", "2000", "--json"])
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(document["entropy"]) >= {"M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr"}
+
+
+SERVE = {
+    "no run": (["serve", "norun"], '"norun" holds no checkpoint'),
+    "others": (["serve", "shipped", "--host", "0.0.0.0"], "set a `--token` that they must bear"),
+    "token": (["serve", "shipped", "--token", "short"], "16 characters or more; it has 5"),
+    "port": (["serve", "shipped", "--port", "99999"], "`port` must be a whole number, from 0 to"),
+}
+
+
+@pytest.mark.parametrize("name", SERVE)
+def test_what_cannot_be_served_is_told_in_a_sentence(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANYORDER_TOKEN", raising=False)
+    command, sentence = SERVE[name]
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_serving_without_its_extra_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(SystemExit):
+        main(["serve", "shipped"])
+    assert 'pip install "anyorder[serve]"' in capsys.readouterr().err
+
+
+def test_a_model_is_served_until_it_is_told_to_stop():
+    command = [sys.executable, "-m", "anyorder", "serve", "shipped", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline()).group()
+        with urllib.request.urlopen(f"{address}v1/model") as answer:
+            assert json.load(answer)["domain"] == "text"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130)

@@ -10,10 +10,10 @@ import warnings
 
 from cyclopts import App, CycloptsError, Parameter
 
-from anyorder.commands.questions import impute, infill, inpaint, query, sample
+from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
 from anyorder.commands.streams import STREAM
-from anyorder.commands.verbs import check, demo, evaluate, fit, info
+from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
 # when torch is first imported, which is after this module.
@@ -41,8 +41,9 @@ app = App(
     default_parameter=Parameter(negative=()),  # no --no-json beside --json
     suppress_keyboard_interrupt=False,
 )
-for verb in (demo, fit, infill, inpaint, impute, query, sample, evaluate, check, info):
+for verb in (demo, fit, infill, inpaint, impute, query, sample, score, evaluate, check, info):
     app.command(verb)
+app.command(serve)
 app.command(reproduce)
 app.register_install_completion_command()
 

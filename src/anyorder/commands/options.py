@@ -83,3 +83,10 @@ KeptIn = Annotated[
     Path | None,
     Parameter(help="A file to which the numbers are written with the command and the commit."),
 ]
+Workers = Annotated[
+    Whole, Parameter(help="Processes of this machine that share the work, with the extra scale.")
+]
+Cluster = Annotated[
+    str | None,
+    Parameter(help="The address of a Dask scheduler whose workers do it, tcp://HOST:8786."),
+]

@@ -6,7 +6,16 @@ A verb imports what it needs when it runs, so that `anyorder --help` answers at 
 from pathlib import Path
 from typing import Literal
 
-from anyorder.commands.options import AnyRun, Json, Run, Seed, Whole, Written
+from anyorder.commands.options import (
+    AnyRun,
+    Cluster,
+    Json,
+    Run,
+    Seed,
+    Whole,
+    Workers,
+    Written,
+)
 
 
 def impute(
@@ -17,6 +26,8 @@ def impute(
     draws: Whole = 1,
     how: Literal["sample", "mean", "mode"] = "sample",
     seed: Seed = 0,
+    workers: Workers = 1,
+    cluster: Cluster = None,
 ) -> None:
     """Fill the gaps of a table, given all that each row has.
 
@@ -36,7 +47,46 @@ def impute(
     """
     from anyorder.commands.table import impute_table
 
-    impute_table(run, file, out=out, draws=draws, how=how, seed=seed)
+    impute_table(
+        run,
+        file,
+        out=out,
+        draws=draws,
+        how=how,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+    )
+
+
+def score(
+    run: Run,
+    file: Path,
+    *,
+    out: Path,
+    query: str | None = None,
+    given: str | None = None,
+    workers: Workers = 1,
+    cluster: Cluster = None,
+) -> None:
+    """Write the log-likelihood of each row of a table, in nats and in the units of its columns.
+
+    Example: anyorder score runs/people people.csv --query income --given age,job --out scores.csv
+
+    Parameters
+    ----------
+    file
+        A .csv, .tsv or .parquet file of any size.
+    out
+        The file to write, of any of these kinds: the number of each row, and its log-likelihood.
+    query
+        Columns that are asked; without it, all that a row has and that is not given.
+    given
+        Columns that are known; a gap there is unknown in that row.
+    """
+    from anyorder.commands.table import score_table
+
+    score_table(run, file, out=out, query=query, given=given, workers=workers, cluster=cluster)
 
 
 def query(

@@ -1,7 +1,6 @@
 """The verbs for tables that read and write files: fit, impute, sample."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from anyorder.commands.chunks import Completion, Scoring, parts
 from anyorder.commands.notation import (
     Question,
     check_questions,
@@ -20,7 +20,7 @@ from anyorder.commands.notation import (
     shell,
     written_given,
 )
-from anyorder.commands.runs import finished_step, read_run, table_chunks
+from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, plain, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
@@ -31,7 +31,9 @@ from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import How
 from anyorder.estimators.table_fitting import Missing, split
+from anyorder.estimators.table_questions import named_sets
 from anyorder.reproduce.record import print_json
+from anyorder.scale.crew import Crew, crew
 from anyorder.training.settings import is_first_process
 
 ROWS_AT_ONCE = 8192
@@ -162,56 +164,62 @@ def _tells(values: pd.Series) -> bool:
     return distinct > 1 and (measured or distinct < max(0.9 * len(there), 3))
 
 
-def impute_table(run: Path, file: Path, *, out: Path, draws: int, how: How, seed: int) -> None:
+def impute_table(
+    run: Path,
+    file: Path,
+    *,
+    out: Path,
+    draws: int,
+    how: How,
+    seed: int,
+    workers: int,
+    cluster: str | None,
+) -> None:
     """Fills the gaps of a file; see `anyorder impute --help`."""
     check_seed(seed)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
-    filler = _Filler(read_run(run, TableModel), draws, how, seed)
-    table = filler.model.table_
-    with reading(file) as source, writing(out) as target:
-        frames = (as_written(frame, table, target) for frame in filler.completed(source))
-        rows = write_chunks(frames, target) // draws
-    note(f"Filled {filler.gaps:,} gaps in {rows:,} rows: {told(out)}")
+    table, gaps = read_run(run, TableModel).table_, 0
+    work = Completion(str(run.absolute()), draws, how)
+    with (
+        reading(file) as source,
+        writing(out) as target,
+        crew(workers=workers, cluster=cluster) as hands,
+    ):
+        read = parts(table, source, rows=max(1, ROWS_AT_ONCE // draws), seed=seed)
+
+        def completed(hands: Crew) -> Iterator[pd.DataFrame]:
+            nonlocal gaps
+            for frame, filled in hands(work, read):
+                gaps += filled
+                yield as_written(frame, table, target)
+
+        rows = write_chunks(completed(hands), target) // draws
+    note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
-@dataclass
-class _Filler:
-    """Fills gaps chunk by chunk, and counts them."""
-
-    model: TableModel
-    draws: int
-    how: How
-    seed: int
-    gaps: int = 0
-
-    def completed(self, file: Path) -> Iterator[pd.DataFrame]:
-        rows = max(1, ROWS_AT_ONCE // self.draws)
-        for number, frame in enumerate(table_chunks(self.model.table_, file, rows=rows)):
-            yield self._complete(frame, self.seed + number)
-
-    def _complete(self, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-        """The columns of the file as they stand there, then those that it lacks."""
-        table = self.model.table_
-        filled = self.model.impute(frame, draws=self.draws, how=self.how, random_state=seed)
-        for name in frame.columns:
-            if name not in table.layout:
-                filled[name] = pd.concat([frame[name]] * self.draws).array
-        lacking = [name for name in table.names if name not in frame.columns]
-        self.gaps += int(frame.reindex(columns=list(table.names)).isna().to_numpy().sum())
-        filled = filled[[*frame.columns, *lacking]]
-        return filled if self.draws == 1 else _numbered(filled)
-
-
-def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
-    """With the number of the draw and that of the row in front."""
-    for name in ("draw", "row"):
-        if name in filled.columns:
-            raise ConfigError(
-                f'Several draws are told apart by a column "{name}", which the table has already. '
-                "Rename it, or take one draw."
-            )
-    return filled.reset_index()
+def score_table(
+    run: Path,
+    file: Path,
+    *,
+    out: Path,
+    query: str | None,
+    given: str | None,
+    workers: int,
+    cluster: str | None,
+) -> None:
+    """Writes the log-likelihood of each row; see `anyorder score --help`."""
+    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    table = read_run(run, TableModel).table_
+    named_sets(table, asked, known, prefix="--")
+    work = Scoring(str(run.absolute()), asked or None, known or None)
+    with (
+        reading(file) as source,
+        writing(out) as target,
+        crew(workers=workers, cluster=cluster) as hands,
+    ):
+        rows = write_chunks(hands(work, parts(table, source, rows=ROWS_AT_ONCE)), target)
+    note(f"Scored {rows:,} rows: {told(out)}")
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:

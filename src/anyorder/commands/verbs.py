@@ -199,6 +199,37 @@ def info(run: AnyRun, *, json: Json = False) -> None:
     describe_run(run, json=json)
 
 
+def serve(
+    run: AnyRun,
+    *,
+    host: str = "127.0.0.1",
+    port: Whole = 8765,
+    token: Annotated[str | None, Parameter(env_var="ANYORDER_TOKEN")] = None,
+    open: bool = False,  # noqa: A002
+) -> None:
+    """Serve a model: a page to ask it by hand, and an API for programs.
+
+    Example: anyorder serve runs/people --open
+
+    On the page, set what is known and watch what follows for all else. The API is described at
+    /openapi.json. What was accepted when Ctrl-C is pressed is still answered.
+
+    Parameters
+    ----------
+    host
+        The address to listen at. Another than this machine's own needs a token.
+    port
+        The port; 0 takes any that is free.
+    token
+        What requests must bear, as the header "Authorization: Bearer ...".
+    open
+        Open the page in a browser.
+    """
+    from anyorder.commands.serving import serve_model
+
+    serve_model(run, host=host, port=port, token=token, show=open)
+
+
 def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
     """Show what the package does, in a few minutes and without any file of yours.
 

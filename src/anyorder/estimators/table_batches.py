@@ -11,6 +11,7 @@ from anyorder.conditionals.quadrature import mean_rule
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.model import AnyOrderModel
+from anyorder.networks.paths import alike
 from anyorder.queries import log_prob, sample
 
 CELLS_AT_ONCE = 262_144
@@ -98,6 +99,7 @@ def fill_gaps(
     """Rows with their gaps drawn together. Shape ``(rows, draws, columns)``."""
     filled = x[:, None].repeat(1, draws, 1)
     gappy = missing.any(dim=1).nonzero().squeeze(1)
+    gappy = gappy[alike(missing[gappy], ~missing[gappy])]  # little is padded
     for rows in gappy.split(max(1, DRAWS_AT_ONCE // draws)) if len(gappy) else ():
         gaps = missing[rows]
         drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)

@@ -1,0 +1,1 @@
+"""The same answers from many processes, on an engine that others maintain."""

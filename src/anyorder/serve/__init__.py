@@ -1,0 +1,1 @@
+"""The queries over HTTP, and one page."""

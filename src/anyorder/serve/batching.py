@@ -1,0 +1,120 @@
+"""Requests that arrive together are answered together: one pass of the network for all of them.
+
+One thread computes, and the event loop goes on reading requests meanwhile. What arrives while it
+computes waits, and all that wait for the same kind of answer are its next batch: a lone request is
+answered at once, and the more there are, the larger the batches.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from anyorder.serve.limits import RefusalError
+from anyorder.serve.metrics import Metrics
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+Work = Callable[[Sequence[Item]], Sequence[Answer | Exception]]
+"""Answers several questions of a kind; a question that is wrong has an error for an answer."""
+
+GATHERING = 0.001
+"""Seconds that a batch waits for company: what was sent at the same time arrives within it."""
+
+TOGETHER = 128
+"""Questions of a batch: more no longer pay, and those behind them would wait."""
+
+
+@dataclass
+class _Question:
+    work: Work[Any, Any]
+    item: Any
+    answer: asyncio.Future[Any]
+
+
+class Batcher:
+    """The thread that computes, and the line in front of it.
+
+    Args:
+        waiting: How many questions may wait.
+        metrics: Where batches are counted.
+    """
+
+    def __init__(self, *, waiting: int, metrics: Metrics) -> None:
+        self.waiting, self.metrics = waiting, metrics
+        self._line: list[_Question] = []
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="anyorder")
+        self._loop: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def ask(self, work: Work[Item, Answer], item: Item) -> Answer:
+        """The answer to one question, computed with others of its kind.
+
+        Args:
+            work: What answers this kind of question; the same object for the same kind.
+            item: The question.
+        """
+        if len(self._line) >= self.waiting:
+            raise RefusalError(
+                429, f"{self.waiting:,} questions are waiting already: try again in a moment."
+            )
+        if self._loop is None:
+            self._loop = asyncio.create_task(self._answer_all())
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._line.append(_Question(work, item, answer))
+        self._arrived.set()
+        return await answer
+
+    async def close(self) -> None:
+        """Answers all that wait, then ends."""
+        self._closing = True
+        self._arrived.set()
+        if self._loop is not None:
+            await self._loop
+        self._thread.shutdown()
+
+    async def _answer_all(self) -> None:
+        while self._line or not self._closing:
+            if not self._line:
+                self._arrived.clear()
+                await self._arrived.wait()
+                await asyncio.sleep(GATHERING)
+                continue
+            await self._answer_batch(self._next_batch())
+
+    def _next_batch(self) -> list[_Question]:
+        """The oldest question and others of its kind; those whose asker has gone are dropped."""
+        self._line = [question for question in self._line if not question.answer.done()]
+        work = self._line[0].work if self._line else None
+        alike = [question for question in self._line if question.work == work][:TOGETHER]
+        chosen = {id(question) for question in alike}
+        self._line = [question for question in self._line if id(question) not in chosen]
+        return alike
+
+    async def _answer_batch(self, batch: list[_Question]) -> None:
+        if not batch:
+            return
+        self.metrics.count_batch(len(batch))
+        work, items = batch[0].work, [question.item for question in batch]
+        loop = asyncio.get_running_loop()
+        answers = await loop.run_in_executor(self._thread, _answered, work, items)
+        for question, answer in zip(batch, answers, strict=True):
+            if question.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                question.answer.set_exception(answer)
+            else:
+                question.answer.set_result(answer)
+
+
+def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
+    """The answers, or an error for each; one bad question does not spoil the others of a batch."""
+    try:
+        return work(items)
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        return [_answered(work, [item])[0] for item in items]

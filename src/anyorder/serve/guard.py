@@ -1,0 +1,157 @@
+"""What stands between the network and the answers: hosts, tokens, sizes, slow clients, counts."""
+
+import asyncio
+import hmac
+import json
+from time import monotonic
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.metrics import Metrics
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+OPEN_PATHS = ("/", "/health")
+"""Answered without a token: the empty page, and that the server is there."""
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""The page loads nothing from elsewhere, is shown in no other, and tells nobody where it is."""
+
+
+class Guard:
+    """Refuses what must not reach the answers, and counts what does.
+
+    Args:
+        app: What is guarded.
+        limits: Of a request.
+        metrics: Where requests are counted.
+        token: What a request must bear, if anything.
+        hosts: The names under which a server without a token answers. A page of another site could
+            otherwise make its own name point here, and read the answers through the browser.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        token: str | None,
+        hosts: tuple[str, ...] = LOOPBACK,
+    ) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.token, self.hosts = token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one connection of ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, status = monotonic(), 500
+        self.metrics.under_way += 1
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._admit(scope)
+            body = await self._body(Headers(scope=scope), receive)
+            await self.app(scope, _replayed(body, receive), sending)
+        except RefusalError as refusal:
+            await refuse(refusal, sending)
+        finally:
+            self.metrics.under_way -= 1
+            path = getattr(scope.get("route"), "path", "other")
+            self.metrics.count_request(path, status, monotonic() - started)
+
+    def _admit(self, scope: Scope) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if self.token is None:
+            host = _host_name(headers.get("host", ""))
+            if host not in self.hosts:
+                raise RefusalError(
+                    400, f'This server answers as {self.hosts[0]}, not as "{host[:100]}".'
+                )
+        elif not (path in OPEN_PATHS or path.startswith("/page/")):
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(given.strip().encode(), self.token.encode())
+            if kind.lower() != "bearer" or not same:
+                raise RefusalError(
+                    401, "This server wants its token, as the header `Authorization: Bearer ...`."
+                )
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        """The whole body, if it is small enough and comes in time."""
+        most = self.limits.body_bytes
+        too_large = RefusalError(413, f"A request may have {most:,} bytes; this one has more.")
+        told = headers.get("content-length", "0")
+        if told.isdecimal() and int(told[:20]) > most:
+            raise too_large
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusalError(400, "The request ended before its body did.")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise RefusalError(
+                408, f"The request did not arrive within {self.limits.seconds:g} seconds."
+            ) from None
+
+
+async def refuse(refusal: RefusalError, send: Send) -> None:
+    """Sends the sentence of a refusal."""
+    body = json.dumps({"detail": refusal.sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers.append((b"content-length", str(len(body)).encode()))
+    if refusal.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body that was read already, as one message; then whatever comes."""
+    waiting = [body]
+
+    async def receiving() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return receiving
+
+
+def _host_name(host: str) -> str:
+    """The name of a Host header, without its port.
+
+    Example:
+        >>> _host_name("localhost:8765"), _host_name("[::1]:8765")
+        ('localhost', '::1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] or host

@@ -1,0 +1,167 @@
+"""The server: where it listens, whom it answers, how it ends."""
+
+import asyncio
+import ipaddress
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from anyorder.errors import ConfigError
+from anyorder.estimators.loading import load
+from anyorder.serve.app import create_app
+from anyorder.serve.guard import LOOPBACK
+from anyorder.serve.limits import Limits, check_port
+
+SHORTEST_TOKEN = 16
+"""Characters of a token: fewer can be guessed."""
+
+IDLE_SECONDS = 15
+"""So long a connection may be silent between requests."""
+
+HEAD_SECONDS = 15.0
+"""So long the head of a request may take."""
+
+
+class PromptProtocol(H11Protocol):
+    """Uvicorn's protocol, which closes a connection whose request does not get to its body.
+
+    A body has its own time, in `Guard`; a connection that is silent between requests is closed by
+    uvicorn.
+    """
+
+    seconds = HEAD_SECONDS
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to count."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.seconds, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Counts while a head is incomplete."""
+        super().data_received(data)
+        waits = self.cycle is None or self.cycle.response_complete
+        if not waits and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif waits and self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the count."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        body = f'{{"detail": "The request did not arrive within {self.seconds:g} seconds."}}'
+        head = f"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: {len(body)}"
+        self.transport.write(f"{head}\r\nContent-Type: application/json\r\n\r\n{body}".encode())
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server, which says when it listens.
+
+    Args:
+        config: Of uvicorn.
+        ready: Called with the port once it listens.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[int], None]) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Starts to listen, then says so."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started:
+            self.ready(self.servers[0].sockets[0].getsockname()[1])
+
+
+def serve_run(
+    run: Path,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    tell: Callable[[str], None],
+    show: bool = False,
+    limits: Limits | None = None,
+) -> None:
+    """Serves the model of a folder until it is told to stop; see `anyorder serve --help`.
+
+    A request that was accepted is answered before the server ends.
+
+    Args:
+        run: The folder.
+        host: The address to listen at.
+        port: The port; 0 takes any that is free.
+        token: What requests must bear; needed at an address that others reach.
+        tell: Called with sentences for the user.
+        show: Whether to open the page in a browser.
+        limits: Of a request.
+    """
+    check_port(port)
+    check_token(host, token)
+    model = load(run)
+    hosts, name = (*LOOPBACK, host), run.resolve().name
+    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name)
+    address = f"[{host}]" if ":" in host else host
+    config = server_config(app, host=host, port=port)
+
+    def ready(found: int) -> None:
+        page = f"http://{address}:{found}/"
+        tell(f"Serving {run} at {page} (Ctrl-C stops it).")
+        if show:
+            # What follows the # is for the page only: no server and no log sees it.
+            webbrowser.open(page if token is None else f"{page}#token={quote(token, safe='')}")
+
+    Server(config, ready).run()
+
+
+def server_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
+    """How uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=PromptProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+    )
+
+
+def check_token(host: str, token: str | None) -> None:
+    """Refuses to answer whoever reaches the machine, and tokens that can be guessed."""
+    if token is not None and len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"`--token` must have {SHORTEST_TOKEN} characters or more; it has {len(token)}. "
+            'Make one with: python -c "import secrets; print(secrets.token_urlsafe())"'
+        )
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f'At "{host}" others can reach the server: set a `--token` that they must bear, or '
+            "the variable ANYORDER_TOKEN; or serve at 127.0.0.1."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
