@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations, pairwise, permutations
-from math import comb, exp, log, pi, sqrt
+from math import comb, exp, log
 from typing import TypeVar
 
 Set = frozenset[int]
@@ -187,27 +187,3 @@ def logistic_levels(
         edges = [below(Decimal(v) - Decimal("0.5")) for v in range(1, levels)]
         ends = [Decimal(0), *edges, Decimal(1)]
         return [float(high - low) for low, high in pairwise(ends)]
-
-
-def outlined_atoms(
-    atoms: Sequence[float], mean: float, scale: float, own: Sequence[float], widest: float
-) -> list[float]:
-    """The probabilities of atoms and of elsewhere: a bell times the room of each, and a logit.
-
-    Args:
-        atoms: Ascending.
-        mean: Of the bell.
-        scale: Of the bell.
-        own: The logit of each atom, and last of elsewhere.
-        widest: The most room of an atom.
-    """
-    weights = []
-    for place, atom in enumerate(atoms):
-        left = atom - atoms[place - 1] if place else None
-        right = atoms[place + 1] - atom if place + 1 < len(atoms) else None
-        gaps = [min(gap, widest) for gap in (left, right) if gap is not None]
-        room = sum(gaps) / len(gaps) if gaps else widest
-        density = exp(-((atom - mean) ** 2) / 2 / scale**2) / scale / sqrt(2 * pi)
-        weights.append(density * room * exp(own[place]))
-    weights.append(exp(own[-1]))
-    return [weight / sum(weights) for weight in weights]

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import kstest
 
 from anyorder.atoms import AtomTable
-from anyorder.conditionals.atomic import WIDEST, AtomicConditionals, AtomicDistribution
+from anyorder.conditionals.atomic import AtomicDistribution
 from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.conditionals.heads import HEADS, bounded
@@ -17,7 +17,6 @@ from anyorder.conditionals.quadrature import mean_rule
 from anyorder.conditionals.spline import Spline
 from anyorder.errors import QueryError
 from anyorder.variables import Schema, Variable
-from tests.oracle import outlined_atoms
 
 EDGES, ATOMS = 4, (-1.0, 0.0, 2.5)
 
@@ -271,29 +270,6 @@ def test_quantiles_of_atoms_are_finite_up_to_one():
         bell = Mixture(torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 1))
         head = AtomicDistribution(branches, torch.tensor([[-1.0, 0.0, 1.0]]), bell)
         assert head.icdf(torch.tensor([1 - 1e-9]).double()).isfinite()
-
-
-@pytest.mark.parametrize("atoms", [(0.5,), (-1.0, 2.5), (-1.0, -0.5, 0.25, 3.0)])
-def test_atoms_follow_their_outline(atoms):
-    """The fast way, beside a variable with more atoms, against the slow one."""
-    schema = Schema(
-        (
-            Variable.continuous("short", atoms=atoms),
-            Variable.continuous("long", atoms=tuple(torch.linspace(-2, 2, 9).tolist())),
-        )
-    )
-    torch.manual_seed(0)
-    conditionals = AtomicConditionals(schema, width=8)
-    features, variable = torch.randn(1, 8), torch.zeros(1, dtype=torch.long)
-    found = conditionals(features, variable)
-    mean, log_scale = conditionals.outline(features, variable)[0].tolist()
-    logits = conditionals.branches(features, variable).logits[0]
-    own = [*logits[: len(atoms)].tolist(), logits[-1].item()]
-    scale = bounded(torch.tensor(log_scale)).exp().item()
-    slow = outlined_atoms(atoms, mean, scale, own, WIDEST)
-    shares = found.branches.log_probs.exp()[0]
-    assert shares[[*range(len(atoms)), -1]].tolist() == pytest.approx(slow, rel=1e-4)
-    assert shares.sum().item() == pytest.approx(1)
 
 
 def test_a_narrow_peak_does_not_hide_the_mode():

@@ -5,7 +5,6 @@ the log of its probability, that of any other value the log of P(elsewhere) time
 number each, with respect to one measure, so that it adds up along a path.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +12,7 @@ from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
-from anyorder.conditionals.heads import (
-    INITIAL_SCALE,
-    Head,
-    VariableProjection,
-    bounded,
-    continuous_conditionals,
-)
+from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.variables import Schema, Variable
 
 
@@ -114,17 +107,8 @@ class AtomicDistribution:
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
 
 
-LOG_ROOT = 0.5 * math.log(2 * math.pi)
-WIDEST = 1.0
-"""The most room that an atom is given, in standard deviations."""
-
-
 class AtomicConditionals(Conditionals):
     """Atoms beside a density, for continuous variables that have atoms.
-
-    Atoms are often the marks of a scale: whole years, half millimetres. Their probabilities follow
-    an *outline*, a bell times the room around each atom, and leave it by a logit of their own. A
-    scale of a hundred marks is then learnt from far fewer rows than a hundred levels.
 
     Args:
         schema: The variables.
@@ -139,36 +123,13 @@ class AtomicConditionals(Conditionals):
         # Elsewhere is the last level of every variable, so that one padded table has it last.
         levels = [Variable.categorical(v.name, range(most + 1)) for v in schema]
         self.branches = CategoricalConditionals(Schema(tuple(levels)), width=width, shared=False)
-        with torch.no_grad():
-            self.branches.weight.mul_(INITIAL_SCALE)  # at first, the outline says it all
-        self.outline = VariableProjection(len(schema), width=width, start=[0.0, 0.0])
         self.elsewhere = continuous_conditionals(schema, width=width, head=head)
-        padded = torch.tensor([[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema])
-        self.register_buffer("atoms", padded, persistent=False)
-        self.register_buffer("log_room", _room(padded).log(), persistent=False)
+        padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
+        self.register_buffer("atoms", torch.tensor(padded), persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> AtomicDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
-        absent = atoms.isinf()
-        mean, log_scale = self.outline(features, variables).unsqueeze(-2).unbind(dim=-1)
-        log_scale = bounded(log_scale)
-        away = (atoms.masked_fill(absent, 0) - mean) * (-log_scale).exp()
-        outline = self.log_room[variables] - log_scale - LOG_ROOT - away.square() / 2
-        outline = nn.functional.pad(outline.masked_fill(absent, -torch.inf), (0, 1))
-        logits = self.branches(features, variables).logits + outline
+        absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
+        logits = self.branches(features, variables).logits.masked_fill(absent, -torch.inf)
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))
-
-
-def _room(atoms: Tensor) -> Tensor:
-    """Half the way to the neighbours on both sides; at the ends, all the way to the one there is.
-
-    Args:
-        atoms: Ascending, padded by infinity. Shape ``(vars, atoms)``.
-    """
-    gaps = atoms.diff(dim=1)
-    gaps = torch.where(gaps.isfinite(), gaps, 0).clamp(max=WIDEST)  # none to what is not there
-    left, right = nn.functional.pad(gaps, (1, 0)), nn.functional.pad(gaps, (0, 1))
-    both = (left > 0) & (right > 0)
-    room = torch.where(both, (left + right) / 2, left + right)
-    return torch.where(room > 0, room, WIDEST)
