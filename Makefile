@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Processes that run the tests; each takes up to 2 GB.
+WORKERS ?= 2
 
 # Two spinning OpenMP threads on a busy machine can be a hundred times slower than one.
 export OMP_NUM_THREADS ?= 1
@@ -18,7 +20,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS)
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
