@@ -231,7 +231,7 @@ def serve(
 
 
 def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
-    """Show what the package does, in a few minutes and without any file of yours.
+    """Show what the package does, in two or three minutes and without any file of yours.
 
     Fills a text with the model that ships; fits a table with gaps, asks it and fills them; fits
     handwritten digits and paints parts of them; and writes a page with all of it.
