@@ -27,7 +27,10 @@ from anyorder.reproduce.uci_experiment import MILLISECONDS
 from experiments.variants import variant_table
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "reproduction.md", ROOT / "docs" / "tables.md"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("orders", "reproduction", "tables")),
+]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -232,6 +235,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "figure3": figure3,
     "mask_sampling": mask_sampling,
     "queries": queries,
+    "query_laws": lambda: variant_table("query_laws"),
     "table1": table1,
     "table4": table4,
     "table5": table5,
