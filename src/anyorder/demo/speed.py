@@ -27,9 +27,7 @@ TITLES = ("what", "the paper's way", "here", "times faster")
 def speed_act(model: TextModel, seed: int) -> Section:
     """Draws training masks, and asks for likelihoods, both ways."""
     say("The paper's way and ours, on this machine just now:")
-    network = model.model_
-    assert network is not None  # it was loaded
-    rows = [_sampling(seed), _asking(network)]
+    rows = [_sampling(seed), _asking(model.fitted())]
     show(TITLES, rows, numbers=TITLES[1:])
     words = (
         "The paper draws a hundred times as many training masks as it needs and resamples them; "

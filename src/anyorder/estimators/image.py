@@ -168,12 +168,12 @@ class ImageModel(ImageAnswers):
     @property
     def queries_(self) -> QueryLaw:
         """The questions that it was trained for."""
-        return self._law(self._shape())
+        return self._law(self.fitted_shape())
 
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
-        notes = self._notes(self._shape(), self.levels_)
-        save_model(folder, self._fitted(), law=self.queries_, notes=notes)
+        notes = self._notes(self.fitted_shape(), self.levels_)
+        save_model(folder, self.fitted(), law=self.queries_, notes=notes)
 
     @classmethod
     def load(cls, folder: str | Path) -> "ImageModel":

@@ -48,10 +48,10 @@ class ImageAnswers:
         """
         x, one = self._read(images)
         asked, known = (
-            None if pixels is None else pixel_set(pixels, self._shape(), argument=name)
+            None if pixels is None else pixel_set(pixels, self.fitted_shape(), argument=name)
             for name, pixels in (("query", query), ("given", given))
         )
-        found = log_prob(self._fitted(), x, query=asked, given=known).cpu().numpy()
+        found = log_prob(self.fitted(), x, query=asked, given=known).cpu().numpy()
         return float(found[0]) if one else found
 
     def inpaint(
@@ -80,10 +80,10 @@ class ImageAnswers:
             front.
         """
         x, one = self._read(images)
-        shape = self._shape()
+        shape = self.fitted_shape()
         given, query = hole_query(hole, shape)
         drawn = sample(
-            self._fitted(),
+            self.fitted(),
             x,
             query=query,
             given=given,
@@ -98,11 +98,9 @@ class ImageAnswers:
     def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> Pixels:
         """Draws images. Shape ``(n, height, width, channels)``."""
         check_count("n", n)
-        nothing = torch.zeros(1, self._shape().num_variables, dtype=torch.long)
-        drawn = sample(
-            self._fitted(), nothing, n=n, temperature=temperature, generator=seeded(seed)
-        )
-        return from_x(drawn[0], self._shape())
+        nothing = torch.zeros(1, self.fitted_shape().num_variables, dtype=torch.long)
+        drawn = sample(self.fitted(), nothing, n=n, temperature=temperature, generator=seeded(seed))
+        return from_x(drawn[0], self.fitted_shape())
 
     def evaluate(self, images: Any, *, rows: int = EVALUATED, seed: int = 0) -> dict[str, Estimate]:
         """Bits for each variable: of the joint, of marginals, and of one half given the other.
@@ -116,7 +114,7 @@ class ImageAnswers:
             rows: At most so many, the first.
             seed: Of the sets that are asked.
         """
-        model, x = self._fitted(), self._several(images, rows)
+        model, x = self.fitted(), self._several(images, rows)
         return {
             "joint": joint_bits(model, x),
             "marginal": marginal_bits(model, x, seed=seed),
@@ -136,25 +134,27 @@ class ImageAnswers:
         """
         x = self._several(images, rows)
         missing = torch.zeros(x.shape, dtype=torch.bool)
-        return check_model(self._fitted(), x, missing, seed=seed, progress=progress)
+        return check_model(self.fitted(), x, missing, seed=seed, progress=progress)
 
     def _several(self, images: Any, rows: int) -> Tensor:
         check_count("rows", rows)
         return self._read(images.test if isinstance(images, Images) else images)[0][:rows]
 
-    def _fitted(self) -> AnyOrderModel:
+    def fitted(self) -> AnyOrderModel:
+        """The model beneath; an error if there is none yet."""
         if self.model_ is None:
             raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
         return self.model_
 
-    def _shape(self) -> Shape:
-        self._fitted()
+    def fitted_shape(self) -> Shape:
+        """Height, width and channels of the images that it knows."""
+        self.fitted()
         assert self.shape_ is not None
         return self.shape_
 
     def _read(self, images: Any) -> tuple[Tensor, bool]:
         """Images as rows ``(batch, vars)``, and whether it was one."""
-        shape = self._shape()
+        shape = self.fitted_shape()
         array = np.asarray(images)
         one = array.ndim == 2 or (array.ndim == 3 and array.shape == tuple(shape))
         pixels = as_pixels(array[None] if one else array, self.levels_)

@@ -168,7 +168,7 @@ class TextModel(TextAnswers):
     def save(self, folder: str | Path) -> None:
         """Saves the model with the questions that it was trained for."""
         notes = self._notes(self.alphabet_)
-        save_model(folder, self._fitted(), law=self.queries, notes=notes)
+        save_model(folder, self.fitted(), law=self.queries, notes=notes)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TextModel":

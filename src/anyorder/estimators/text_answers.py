@@ -55,17 +55,17 @@ class TextAnswers:
             A number; of several texts, an array of them.
         """
         texts = _listed(text)
-        x, known = self._read(texts)
+        x, known = self.read(texts)
         evidence = torch.zeros_like(known)
         if given is not None:
             hints = _listed(given)
-            e, evidence = self._read(hints)
+            e, evidence = self.read(hints)
             alike = [len(one) for one in hints] == [len(one) for one in texts] and (
                 not (evidence & ~known).any() and torch.equal(e[evidence], x[evidence])
             )
             if not alike:
                 raise QueryError("`given` must be `text` with holes: as long, and alike elsewhere.")
-        found = log_prob(self._fitted(), x, query=known & ~evidence, given=evidence)
+        found = log_prob(self.fitted(), x, query=known & ~evidence, given=evidence)
         return float(found) if isinstance(text, str) else found.cpu().numpy()
 
     @overload
@@ -116,7 +116,7 @@ class TextAnswers:
             The fills; of several texts, a list of fills for each.
         """
         texts = _listed(text)
-        x, known = self._read(texts)
+        x, known = self.read(texts)
         lengths = torch.tensor([len(one) for one in texts])
         holes = (torch.arange(self.length) < lengths[:, None]) & ~known
         full = (~holes.any(dim=1)).nonzero()
@@ -126,7 +126,7 @@ class TextAnswers:
                 f'`text` must have a hole to fill, written "{self.hole}"; it has none{which}.'
             )
         filled = sample(
-            self._fitted(),
+            self.fitted(),
             x,
             query=holes,
             given=known,
@@ -160,7 +160,7 @@ class TextAnswers:
             rows: How many chunks of `length` characters, spread evenly over it.
             seed: Of the sets that are asked.
         """
-        model, x = self._fitted(), chunks(self._codes(text), self.length, rows)
+        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
         return {
             "joint": joint_bits(model, x),
             "marginal": marginal_bits(model, x, seed=seed),
@@ -186,7 +186,7 @@ class TextAnswers:
         Returns:
             What was found: `.sentences()`, `.to_json()` and `.plot()`.
         """
-        model, x = self._fitted(), chunks(self._codes(text), self.length, rows)
+        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
         sample = RowSample(len(x), seed=seed)  # all of them, in random order
         sample.add(x, torch.zeros(x.shape, dtype=torch.bool))
         return check_model(model, sample.x, sample.missing, seed=seed, progress=progress)
@@ -203,14 +203,15 @@ class TextAnswers:
             )
         return text
 
-    def _fitted(self) -> AnyOrderModel:
+    def fitted(self) -> AnyOrderModel:
+        """The model beneath; an error if there is none yet."""
         if self.model_ is None:
             raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
         return self.model_
 
-    def _read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
+    def read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Texts with holes as values ``(batch, length)`` and what is known ``(batch, length)``."""
-        self._fitted()
+        self.fitted()
         known = torch.zeros(len(texts), self.length, dtype=torch.bool)
         x = torch.zeros(len(texts), self.length, dtype=torch.long)
         for row, text in enumerate(texts):

@@ -49,16 +49,15 @@ def image_report(
     check = model.check(images, rows=ROWS, seed=seed, progress=progress)
     x = to_x(images.test[:ROWS])
     missing = torch.zeros(x.shape, dtype=torch.bool)
-    assert model.model_ is not None  # it has just been evaluated
-    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a dimension", str(bits)) for name, bits in found.items()]
-    facts.append(("weights", f"{model.model_.num_parameters:,}"))
+    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
     height, width, channels = images.shape
     sections = [
         painted_section(model, images, seed),
         *trust_sections(check),
         worth_section(worth, "pixel"),
-        training_section(training, model.queries_, model.model_.schema.names),
+        training_section(training, model.queries_, model.fitted().schema.names),
         settings_section(model.options | asdict(model.settings)),
     ]
     words = (

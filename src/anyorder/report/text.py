@@ -45,10 +45,9 @@ def text_report(
     check = model.check(text, rows=ROWS, seed=seed, progress=progress)
     x = chunks(text.test, model.length, ROWS)
     missing = torch.zeros(x.shape, dtype=torch.bool)
-    assert model.model_ is not None  # it has just been evaluated
-    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a character", str(bits)) for name, bits in found.items()]
-    facts.append(("weights", f"{model.model_.num_parameters:,}"))
+    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
     sections = [
         _fills_section(model, x, seed),
         *trust_sections(check),

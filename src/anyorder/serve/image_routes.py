@@ -90,7 +90,7 @@ class ImageAnswering:
     """
 
     def __init__(self, model: ImageModel) -> None:
-        self.model, self.shape = model, model._shape()
+        self.model, self.shape = model, model.fitted_shape()
 
     def inpaint(self, questions: Sequence[Hole]) -> list[Any]:
         """Completions; each question has a seed of its own, and so a walk of its own."""
@@ -163,7 +163,7 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str = "model") -> APIRo
         "width": width,
         "channels": channels,
         "levels": model.levels_,
-        "parameters": model._fitted().num_parameters,
+        "parameters": model.fitted().num_parameters,
         "limits": limits.told,
     }
 

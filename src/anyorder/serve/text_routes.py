@@ -145,14 +145,14 @@ class TextAnswering:
         read: list[Any] = []
         for text in texts:
             try:
-                read.append(self.model._read([text]))
+                read.append(self.model.read([text]))
             except AnyOrderError as error:
                 read.append(error)
         good = [pair for pair in read if not isinstance(pair, AnyOrderError)]
         if not good:
             return read
         x, known = (torch.cat(part) for part in zip(*good, strict=True))
-        holes, before = _judged(self.model._fitted(), x, known)
+        holes, before = _judged(self.model.fitted(), x, known)
         rows = iter(range(len(good)))
         return [
             pair
@@ -172,7 +172,7 @@ def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRout
         "length": model.length,
         "hole": model.hole,
         "alphabet": model.alphabet_,
-        "parameters": model._fitted().num_parameters,
+        "parameters": model.fitted().num_parameters,
         "limits": limits.told,
     }
 
