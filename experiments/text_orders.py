@@ -20,6 +20,7 @@ from anyorder.cli import run
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import Crops, Text, chunks, load_text8, text_schema
 from anyorder.errors import check_count
+from anyorder.estimators.table_orders import EXPLORED
 from anyorder.evaluation import Estimate
 from anyorder.losses import PathLoss
 from anyorder.model import AnyOrderModel
@@ -43,7 +44,6 @@ from benchmarks.table_variants import differences, rows_of, show
 
 LAYERS, WIDTH, HEADS = 3, 96, 4
 SETTINGS = TrainingSettings(batch=32, steps=4000, learning_rate=2e-3, warmup=100)
-EXPLORED = 0.25
 JUDGED = 256
 """Chunks of validation text that orders are compared on."""
 

@@ -228,6 +228,14 @@ def test_tables_come_and_go_by_pipes(folder, run, capsys, monkeypatch):
     assert piped["nats"] == json.loads(capsys.readouterr().out.splitlines()[-1])["nats"]
 
 
+def test_a_dash_that_is_a_gap_is_no_pipe(tmp_path, capsys):
+    rows = "".join(f"{number},x\n-,y\n" for number in range(20))
+    (tmp_path / "dashes.csv").write_text(f"a,b\n{rows}")
+    out = str(tmp_path / "run")
+    main(["fit", str(tmp_path / "dashes.csv"), "--out", out, "--missing-values", "-", *TINY])
+    assert "50% missing" in capsys.readouterr().err
+
+
 def test_draws_are_printed_as_json(run, capsys):
     main(["sample", str(run), "--n", "3", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]

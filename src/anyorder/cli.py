@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
-from anyorder.commands.streams import STREAM
+from anyorder.commands.streams import piped
 from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
@@ -55,21 +55,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(command: App, arguments: list[str] | None = None) -> None:
     """Runs a command line; what the user can mend is one sentence and exit code 2."""
-    typed = sys.argv[1:] if arguments is None else arguments
-    words = [STREAM if word == "-" else word for word in typed]
+    words = piped(sys.argv[1:] if arguments is None else arguments)
     if DEBUG in words:
         words.remove(DEBUG)
-        command(words, exit_on_error=False, print_error=False, result_action="return_value")
+        _call(command, words)
         return
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell  # type: ignore[assignment]
-            command(
-                words,
-                exit_on_error=False,
-                print_error=False,
-                result_action="return_value",
-            )
+            _call(command, words)
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt as stopped:
@@ -85,6 +79,10 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         if not isinstance(error, AnyOrderError):
             raise
         _fail(str(error))
+
+
+def _call(command: App, words: list[str]) -> None:
+    command(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 
 def _tell(message: Warning | str, *_: object) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from anyorder.commands.runs import table_chunks
+from anyorder.commands.runs import of_kind, table_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError
 from anyorder.estimators.table import TableModel
@@ -26,6 +26,12 @@ def parts(table: TableSchema, file: Path, *, rows: int, seed: int = 0) -> Iterat
     """A file in parts; what is drawn depends on the part, not on who draws it."""
     for number, frame in enumerate(table_chunks(table, file, rows=rows)):
         yield Part(frame, seed + number)
+
+
+def table_run(run: Path) -> tuple[TableSchema, str]:
+    """What a model of a table is of, and its folder as others find it; it is read once."""
+    folder = str(run.absolute()) if run.is_dir() else str(run)
+    return of_kind(loaded(folder), run, TableModel).table_, folder
 
 
 @dataclass(frozen=True)

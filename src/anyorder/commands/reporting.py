@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from anyorder.commands.image import images_for
@@ -11,6 +10,7 @@ from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note
 from anyorder.commands.text import read_text
 from anyorder.data.table import TableSchema
+from anyorder.diagnostics.row_sample import Sampling
 from anyorder.errors import ConfigError
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
@@ -58,11 +58,8 @@ def write_report(
 
 
 def sampled_rows(table: TableSchema, file: Path, *, seed: int) -> pd.DataFrame:
-    """Rows of a file, at most so many and then at random, in one pass over it."""
-    rng, kept, keys = np.random.default_rng(seed), pd.DataFrame(), np.zeros(0)
+    """Rows of a file, at most so many and at random, in one pass over it."""
+    sampling, kept = Sampling(MOST_ROWS, seed=seed), pd.DataFrame()
     for frame in table_chunks(table, file, rows=ROWS_AT_ONCE):
-        kept, keys = pd.concat([kept, frame]), np.append(keys, rng.random(len(frame)))
-        if len(kept) > MOST_ROWS:
-            least = np.sort(np.argpartition(keys, MOST_ROWS)[:MOST_ROWS])
-            kept, keys = kept.iloc[least], keys[least]
+        kept = pd.concat([kept, frame]).iloc[sampling.keep(len(frame)).numpy()]
     return kept

@@ -47,7 +47,11 @@ def _ended(folder: Path, members: int) -> int | None:
 
 def read_run(run: Path, kind: type[Model]) -> Model:
     """The model of a folder, even of a stopped training, or "shipped": of one kind."""
-    model = load(run)
+    return of_kind(load(run), run, kind)
+
+
+def of_kind(model: TableModel | TextModel | ImageModel, run: Path, kind: type[Model]) -> Model:
+    """The model of a folder, or an error if it is not of a kind."""
     if not isinstance(model, kind):
         holds, verb = DOMAINS[type(model)]
         raise CheckpointError(

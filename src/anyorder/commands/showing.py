@@ -64,8 +64,16 @@ def words(value: Any) -> str:
     return f"{number:.6g}" if abs(number) < 1e6 or not math.isfinite(number) else f"{number:.0f}"
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as values that JSON can hold; a gap is null."""
+    columns = [[plain(value) for value in frame[name].tolist()] for name in frame.columns]
+    return [dict(zip(frame.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
 def plain(value: Any) -> Any:
-    """A value that JSON can hold."""
+    """A value that JSON can hold; a gap is None."""
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
     value = value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
     if isinstance(value, Decimal):
         return float(value)

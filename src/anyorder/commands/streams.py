@@ -3,12 +3,28 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 STREAM = "pipe:"
-"""What stands for "-" after the command line was read: there, a dash begins an option."""
+"""What stands for "-" where a file is meant: to the parser, a dash begins an option."""
+
+NO_FILES = ("--given", "--hole", "--missing-values", "--queries")
+"""Options whose value may be a dash that means a dash."""
+
+
+def piped(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with `STREAM` for every "-" that means a file.
+
+    Example:
+        >>> piped(["impute", "run", "-", "--out", "-"])
+        ['impute', 'run', 'pipe:', '--out', 'pipe:']
+        >>> piped(["fit", "people.csv", "--missing-values", "-"])
+        ['fit', 'people.csv', '--missing-values', '-']
+    """
+    pairs = zip(["", *words], words, strict=False)
+    return [STREAM if word == "-" and before not in NO_FILES else word for before, word in pairs]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anyorder.commands.chunks import Completion, Scoring, parts
+from anyorder.commands.chunks import Completion, Scoring, parts, table_run
 from anyorder.commands.notation import (
     Question,
     check_questions,
@@ -22,7 +22,7 @@ from anyorder.commands.notation import (
 )
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
-from anyorder.commands.showing import note, plain, show, words
+from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
@@ -179,8 +179,8 @@ def impute_table(
     check_seed(seed)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
-    table, gaps = read_run(run, TableModel).table_, 0
-    work = Completion(str(run.absolute()), draws, how)
+    (table, folder), gaps = table_run(run), 0
+    work = Completion(folder, draws, how)
     with (
         reading(file) as source,
         writing(out) as target,
@@ -210,9 +210,9 @@ def score_table(
 ) -> None:
     """Writes the log-likelihood of each row; see `anyorder score --help`."""
     asked, known = read_names(query, option="--query"), read_names(given, option="--given")
-    table = read_run(run, TableModel).table_
+    table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
-    work = Scoring(str(run.absolute()), asked or None, known or None)
+    work = Scoring(folder, asked or None, known or None)
     with (
         reading(file) as source,
         writing(out) as target,
@@ -262,16 +262,10 @@ def sample_table(
             rows_out = write_chunks(frames_out, target)
         note(f"Drew {rows_out:,} rows: {told(out)}")
     elif json:
-        frames = pd.concat(drawn())
-        print_json({"rows": [_plain_row(row) for row in frames.to_dict("records")]})
+        print_json({"rows": records(pd.concat(drawn()))})
     else:
         frames = pd.concat(drawn())
         rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))
         show(list(frames.columns), rows)
     if min(sizes) < float("inf"):
         note(f"Effective sample size of the evidence: {min(sizes):.0f}")
-
-
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON: gaps are null."""
-    return {name: None if pd.isna(value) else plain(value) for name, value in row.items()}

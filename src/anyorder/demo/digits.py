@@ -3,11 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from anyorder.commands.questions import inpaint
 from anyorder.commands.showing import show
-from anyorder.data.image import Images, bundled_digits
-from anyorder.data.image_files import write_image
-from anyorder.data.image_grid import picture_grid
-from anyorder.data.image_holes import half_hole
+from anyorder.data.image import bundled_digits
+from anyorder.data.image_sources import BUNDLED
 from anyorder.demo.telling import command, say
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
 from anyorder.report.image import painted_section
@@ -17,7 +16,8 @@ MINUTES, STEPS = 1.5, 1200
 """The budget of the training, whatever comes first: minutes of the processor."""
 
 SHAPE = {"layers": 3, "width": 96, "heads": 4}
-SHOWN, DRAWS, ROWS = 6, 3, 128
+ROWS = 128
+"""Held-out digits that bits are measured on."""
 
 
 def digits_act(run: Path, seed: int) -> Section:
@@ -37,12 +37,6 @@ def digits_act(run: Path, seed: int) -> Section:
     )
     say("Their bottom halves, taken away and painted again:")
     grid = run / "grid.png"
-    command("inpaint", run, "digits", "--half", "bottom", "--out", grid)
-    _write_grid(model, digits, grid, seed)
+    command("inpaint", run, BUNDLED, "--half", "bottom", "--out", grid, "--seed", seed)
+    inpaint(run, BUNDLED, half="bottom", out=grid, seed=seed)
     return replace(painted_section(model, digits, seed), title="Images: painted parts")
-
-
-def _write_grid(model: ImageModel, digits: Images, grid: Path, seed: int) -> None:
-    originals, hole = digits.test[:SHOWN], half_hole(digits.shape[:2], "bottom")
-    painted = model.inpaint(originals, hole, n=DRAWS, seed=seed)
-    write_image(grid, picture_grid(originals, hole, painted, levels=model.levels_))

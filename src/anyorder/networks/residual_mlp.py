@@ -3,18 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from anyorder.errors import check_count
-from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.dropout import Dropout
 from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.paths import read_only
+from anyorder.networks.perceptron import Perceptron
 from anyorder.variables import Schema
 
 INNER = 16
 """Numbers that each variable is shown in."""
 
 
-class ResidualMlp(MaskedNetwork):
+class ResidualMlp(Perceptron):
     r"""Features of every variable given any observed set: the shape of ACE's networks.
 
     Each variable is a short vector, its value if it is observed and a blank if not; side by side
@@ -41,19 +39,12 @@ class ResidualMlp(MaskedNetwork):
         blocks: int = 4,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        for name, value in (("width", width), ("hidden", hidden), ("blocks", blocks)):
-            check_count(name, value)
-        self.schema, self.width = schema, width
-        self.hidden, self.blocks, self.dropout = hidden, blocks, dropout
+        super().__init__(schema, width=width, hidden=hidden, blocks=blocks, dropout=dropout)
         self.embedding = VariableEmbedding(schema, width=INNER, shared=False)
         # A lone number is not normalised before it is read, as a token of a Transformer is.
         nn.init.normal_(self.embedding.value.weight)
         shown = schema.num_variables + self.embedding.context.num_tokens
-        self.enter = nn.Linear(shown * (INNER + 1), hidden)
-        self.inner = nn.ModuleList(ResidualBlock(hidden, dropout) for _ in range(blocks))
-        self.norm = nn.LayerNorm(hidden)
-        self.leave = nn.Linear(hidden, schema.num_variables * width)
+        self.build(inputs=shown * (INNER + 1))
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
@@ -64,26 +55,4 @@ class ResidualMlp(MaskedNetwork):
         shown = torch.cat([shown, self.embedding.context_tokens(x)], dim=1)
         always = shown.shape[1] - len(variables)
         seen = nn.functional.pad(observed, (0, always), value=True).to(shown)
-        hidden = self.enter(torch.cat([shown.flatten(1), seen], dim=1))
-        for block in self.inner:
-            hidden = block(hidden)
-        features = self.leave(self.norm(hidden)).unflatten(-1, (len(variables), -1))
-        if targets is None:
-            return features
-        return features.gather(1, targets[..., None].expand(-1, -1, self.width))
-
-
-class ResidualBlock(nn.Module):
-    """Norm, two layers, and what came in."""
-
-    def __init__(self, hidden: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(hidden)
-        self.first = nn.Linear(hidden, hidden)
-        self.second = nn.Linear(hidden, hidden)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """The residual stream after the block. Shape ``(batch, hidden)``."""
-        inner = nn.functional.gelu(self.first(self.norm(hidden)))
-        return hidden + self.dropout(self.second(inner))
+        return self.features(torch.cat([shown.flatten(1), seen], dim=1), targets)

@@ -1,15 +1,14 @@
 """The masked network for robots: plain numbers in, because a state is measured, not described."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from anyorder.errors import SchemaError, check_count
-from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.residual_mlp import ResidualBlock
+from anyorder.errors import SchemaError
+from anyorder.networks.perceptron import Perceptron
 from anyorder.variables import Schema
 
 
-class StateMlp(MaskedNetwork):
+class StateMlp(Perceptron):
     r"""Features of every dimension of an action, given some of them and the state.
 
     The first layer sees the observed dimensions, which ones they are, and all numbers of the state.
@@ -36,26 +35,13 @@ class StateMlp(MaskedNetwork):
         blocks: int = 4,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        for name, value in (("width", width), ("hidden", hidden), ("blocks", blocks)):
-            check_count(name, value)
+        super().__init__(schema, width=width, hidden=hidden, blocks=blocks, dropout=dropout)
         if any(variable.kind != "continuous" for variable in schema):
             raise SchemaError("This network takes numbers only: all variables must be continuous.")
-        self.schema, self.width = schema, width
-        self.hidden, self.blocks, self.dropout = hidden, blocks, dropout
-        self.enter = nn.Linear(len(schema) + schema.num_variables, hidden)
-        self.inner = nn.ModuleList(ResidualBlock(hidden, dropout) for _ in range(blocks))
-        self.norm = nn.LayerNorm(hidden)
-        self.leave = nn.Linear(hidden, schema.num_variables * width)
+        self.build(inputs=len(schema) + schema.num_variables)
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
         asked = observed.shape[1]
         told = x[:, :asked].masked_fill(~observed, 0)
-        hidden = self.enter(torch.cat([told, observed.to(told), x[:, asked:]], dim=1))
-        for block in self.inner:
-            hidden = block(hidden)
-        features = self.leave(self.norm(hidden)).unflatten(-1, (asked, -1))
-        if targets is None:
-            return features
-        return features.gather(1, targets[..., None].expand(-1, -1, self.width))
+        return self.features(torch.cat([told, observed.to(told), x[:, asked:]], dim=1), targets)

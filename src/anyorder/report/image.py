@@ -4,22 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from anyorder.data.image import Images, to_x
 from anyorder.data.image_files import png_bytes
 from anyorder.data.image_grid import picture_grid
 from anyorder.data.image_holes import half_hole
-from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.estimators.image import ImageModel
-from anyorder.random_sets import seeded
 from anyorder.report.page import Page, Picture, Section, Words
-from anyorder.report.sections import (
-    settings_section,
-    training_section,
-    trust_sections,
-    worth_section,
-)
+from anyorder.report.sections import asked_sections, settings_section, training_section
 
 ROWS = 128
 """Images that are asked about."""
@@ -45,25 +37,20 @@ def image_report(
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
-    found = model.evaluate(images, rows=ROWS, seed=seed)
-    check = model.check(images, rows=ROWS, seed=seed, progress=progress)
     x = to_x(images.test[:ROWS])
-    missing = torch.zeros(x.shape, dtype=torch.bool)
-    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
-    facts = [(f"{name}, bits a dimension", str(bits)) for name, bits in found.items()]
-    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
+    names = {"cell": "pixel", "dimension": "dimension"}
+    asked = asked_sections(model, images, x, **names, seed=seed, progress=progress)
     height, width, channels = images.shape
     sections = [
         painted_section(model, images, seed),
-        *trust_sections(check),
-        worth_section(worth, "pixel"),
+        *asked.sections,
         training_section(training, model.queries_, model.fitted().schema.names),
         settings_section(model.options | asdict(model.settings)),
     ]
     words = (
         f"Images of {height}x{width} pixels and {channels} channel(s): any part given any other."
     )
-    return Page(f"A model of {images.name}", words, sections, facts)
+    return Page(f"A model of {images.name}", words, sections, asked.facts)
 
 
 def painted_section(model: ImageModel, images: Images, seed: int) -> Section:

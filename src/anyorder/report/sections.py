@@ -5,12 +5,19 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from anyorder.diagnostics.report import Check
+from anyorder.diagnostics.worth import surprise_by_evidence
+from anyorder.estimators.image import ImageModel
+from anyorder.estimators.text import TextModel
 from anyorder.evaluation import Estimate
 from anyorder.query_laws import QueryLaw
 from anyorder.query_words import question_words
+from anyorder.random_sets import seeded
 from anyorder.report.figures import curve_figure, worth_figure
 from anyorder.report.page import Block, Grid, Picture, Points, Section, Words
 
@@ -31,6 +38,43 @@ PLOTS = {
     ),
 }
 """What is to be seen on the pictures of a check, and what it means."""
+
+
+class Asked(NamedTuple):
+    """What a model answered about what it has not seen: numbers, and sections."""
+
+    facts: list[tuple[str, str]]
+    sections: list[Section]
+
+
+def asked_sections(
+    model: TextModel | ImageModel,
+    unseen: Any,
+    x: Tensor,
+    *,
+    cell: str,
+    dimension: str,
+    seed: int,
+    progress: bool,
+) -> Asked:
+    """Asks a model of text or images what all reports tell of them.
+
+    Args:
+        model: Fitted.
+        unseen: A text or images; their test part is read.
+        x: The rows of it that are asked about.
+        cell: What a variable is called.
+        dimension: What bits are counted by.
+        seed: Of the questions.
+        progress: Whether a line shows how the check goes.
+    """
+    bits = model.evaluate(unseen, rows=len(x), seed=seed)
+    check = model.check(unseen, rows=len(x), seed=seed, progress=progress)
+    missing = torch.zeros(x.shape, dtype=torch.bool)
+    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
+    facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]
+    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
+    return Asked(facts, [*trust_sections(check), worth_section(worth, cell)])
 
 
 def trust_sections(check: Check) -> list[Section]:

@@ -6,16 +6,10 @@ from pathlib import Path
 import torch
 
 from anyorder.data.text import Text, chunks, decode
-from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.estimators.text import TextModel
 from anyorder.random_sets import seeded
 from anyorder.report.page import Code, Page, Section, Words
-from anyorder.report.sections import (
-    settings_section,
-    training_section,
-    trust_sections,
-    worth_section,
-)
+from anyorder.report.sections import asked_sections, settings_section, training_section
 
 ROWS = 128
 """Chunks that are asked about."""
@@ -41,22 +35,17 @@ def text_report(
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
-    found = model.evaluate(text, rows=ROWS, seed=seed)
-    check = model.check(text, rows=ROWS, seed=seed, progress=progress)
     x = chunks(text.test, model.length, ROWS)
-    missing = torch.zeros(x.shape, dtype=torch.bool)
-    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
-    facts = [(f"{name}, bits a character", str(bits)) for name, bits in found.items()]
-    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
+    names = {"cell": "character", "dimension": "character"}
+    asked = asked_sections(model, text, x, **names, seed=seed, progress=progress)
     sections = [
         _fills_section(model, x, seed),
-        *trust_sections(check),
-        worth_section(worth, "character"),
+        *asked.sections,
         training_section(training, model.queries, [str(i) for i in range(model.length)]),
         settings_section({"length": model.length, **asdict(model.settings)}),
     ]
     words = f"Text: any characters of a chunk of {model.length} given any others."
-    return Page(f"A model of {text.name}", words, sections, facts)
+    return Page(f"A model of {text.name}", words, sections, asked.facts)
 
 
 def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from anyorder.commands.showing import plain
+from anyorder.commands.showing import plain, records
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import draw_rows, log_prob_in_units, row_log_prob
@@ -292,18 +292,6 @@ class TableAnswering:
             "rows": [plain(value) for value in found[whole].tolist()],
             "cells": records(found.drop(columns=whole)),
         }
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame, as plain values; a gap is null."""
-    columns = [[_cell(value) for value in frame[name].tolist()] for name in frame.columns]
-    return [dict(zip(frame.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
-
-
-def _cell(value: Any) -> Any:
-    if value is None or value is pd.NaT or value is pd.NA:
-        return None
-    return plain(value)
 
 
 def _asked(table: Any, names: Sequence[str], known: Tensor) -> Tensor:
