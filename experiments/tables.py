@@ -6,11 +6,8 @@
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a function below.
 """
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from cyclopts import App, Parameter
 
@@ -24,9 +21,10 @@ from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
 from anyorder.reproduce.uci_experiment import MILLISECONDS
+from experiments.records import ROOT, record, source, with_error
+from experiments.table_results import calibration, contest
 from experiments.variants import variant_table
 
-ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("orders", "reproduction", "tables")),
@@ -36,25 +34,25 @@ BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def mask_sampling() -> str:
     """The exact sampler against the paper's."""
-    record = _record("mask_sampling.paper")
+    kept = record("mask_sampling.paper")
     lines = [
         "| | faster than the paper's resampling | less memory | time over the floor |",
         "|---|---|---|---|",
     ]
-    for name, (batch, n) in record["settings"]["shapes"].items():
-        found = {row["metric"]: row for row in record["rows"] if row["dataset"] == name}
+    for name, (batch, n) in kept["settings"]["shapes"].items():
+        found = {row["metric"]: row for row in kept["rows"] if row["dataset"] == name}
         speedup, floor = found["speedup"], found["over_floor"]
         lines.append(
             f"| N = {n}, batch {batch} | {speedup['value']:,.0f} ± {speedup['se']:,.0f} times "
             f"| {found['memory_ratio']['value']:,.0f} times "
             f"| {floor['value']:.2f} ± {floor['se']:.2f} |"
         )
-    return "\n".join([*lines, "", _source(record)])
+    return "\n".join([*lines, "", source(kept)])
 
 
 def table7() -> str:
     """The entropies of Table 7: exact, simulated, printed."""
-    record = _record("table7.paper")
+    kept = record("table7.paper")
     titles = {
         "M": "M, the test law",
         "rnd_path": "w-RND, path",
@@ -65,7 +63,7 @@ def table7() -> str:
         "mac_edge_cr": "w-MAC, edge + CR",
         "cond_path_cr": "conditional queries, path + CR",
     }
-    found = {(row["model"], row["metric"]): row for row in record["rows"]}
+    found = {(row["model"], row["metric"]): row for row in kept["rows"]}
     lines = ["| law over masks, N = 12 | exact | simulated | paper |", "|---|---|---|---|"]
     for name, title in titles.items():
         drawn = found[name, "entropy_simulated_nats"]
@@ -79,26 +77,26 @@ def table7() -> str:
         [
             *lines,
             "",
-            f"Entropies in nats; * in the paper's data file, not in print. {_source(record)}",
+            f"Entropies in nats; * in the paper's data file, not in print. {source(kept)}",
         ]
     )
 
 
 def table1() -> str:
     """Table 1: text, in bits."""
-    record = _record("table1.small")
-    found = {(row["model"], row["metric"]): row for row in record["rows"]}
-    settings = record["settings"]
+    kept = record("table1.small")
+    found = {(row["model"], row["metric"]): row for row in kept["rows"]}
+    settings = kept["settings"]
     lines = ["| model | steps | joint | marginal | conditional |", "|---|---|---|---|---|"]
-    for name in dict.fromkeys(row["model"] for row in record["rows"]):
-        values = [_with_error(found[name, f"{metric}_bits"]) for metric in METRICS]
+    for name in dict.fromkeys(row["model"] for row in kept["rows"]):
+        values = [with_error(found[name, f"{metric}_bits"]) for metric in METRICS]
         if name in ASKS_NO_CONDITIONALS:
             values[-1] = "not trained"
         steps, meaning = settings["steps"][name], TABLE1[name].meaning
         lines.append(f"| `{name}`: {meaning} | {steps:,} | {' | '.join(values)} |")
     lines += ["", "| paired difference | joint | marginal | conditional |", "|---|---|---|---|"]
-    pairs = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
-    for a, b in dict.fromkeys((p["a"], p["b"]) for p in record["paired"]):
+    pairs = {(p["a"], p["b"], p["metric"]): p for p in kept["paired"]}
+    for a, b in dict.fromkeys((p["a"], p["b"]) for p in kept["paired"]):
         cells = [pairs[a, b, f"{metric}_bits"] for metric in METRICS]
         values = [f"{c['difference']:+.3f} ± {c['se']:.3f}" for c in cells]
         if {a, b} & set(ASKS_NO_CONDITIONALS):
@@ -109,7 +107,7 @@ def table1() -> str:
         f"each character asked with a random half given; {settings['rows']} test chunks of "
         f"{settings['data']['name']}; {settings['layers']} layers of width {settings['width']}, "
         f"as many steps as each makes in {settings['settings']['minutes']:g} minutes of a busy "
-        f"core. {_source(record)}"
+        f"core. {source(kept)}"
     )
     return "\n".join([*lines, "", words])
 
@@ -126,16 +124,16 @@ def table5() -> str:
 
 def _public_tables(name: str) -> str:
     """A row a data set and metric, a column a model; then the paired differences."""
-    record = _record(name)
-    rows = {(row["dataset"], row["metric"], row["model"]): row for row in record["rows"]}
-    models = list(dict.fromkeys(row["model"] for row in record["rows"]))
+    kept = record(name)
+    rows = {(row["dataset"], row["metric"], row["model"]): row for row in kept["rows"]}
+    models = list(dict.fromkeys(row["model"] for row in kept["rows"]))
     lines = [f"| | {' | '.join(f'`{m}`' for m in models)} |", "|---" * (1 + len(models)) + "|"]
     for dataset, metric in dict.fromkeys((d, m) for d, m, _ in rows):
         words = metric.removesuffix("_nats").replace("_", " ").replace(MILLISECONDS, "ms a row")
         cells = [rows[dataset, metric, model] for model in models]
         values = " | ".join(f"{cell['value']:.2f} ± {cell['se']:.2f}" for cell in cells)
         lines.append(f"| {dataset}: {words} | {values} |")
-    paired = {(p["dataset"], p["metric"], p["a"], p["b"]): p for p in record["paired"]}
+    paired = {(p["dataset"], p["metric"], p["a"], p["b"]): p for p in kept["paired"]}
     names = list(dict.fromkeys((a, b) for _, _, a, b in paired))
     heads = " | ".join(f"`{a}` - `{b}`" for a, b in names)
     lines += ["", f"| paired difference | {heads} |", "|---" * (1 + len(names)) + "|"]
@@ -144,18 +142,18 @@ def _public_tables(name: str) -> str:
         values = " | ".join(f"{p['difference']:+.2f} ± {p['se']:.2f}" for p in differences)
         words = metric.removesuffix("_nats").replace("_", " ")
         lines.append(f"| {dataset}: {words} | {values} |")
-    settings = next(iter(record["settings"].values()))
+    settings = next(iter(kept["settings"].values()))
     words = (
         f"Nats, more is better; {settings['rows']} test rows, "
-        f"{settings['settings']['minutes']:g} minutes of one core each. {_source(record)}"
+        f"{settings['settings']['minutes']:g} minutes of one core each. {source(kept)}"
     )
     return "\n".join([*lines, "", words])
 
 
 def table6() -> str:
     """Table 6: rewards in the kitchen, and what they differ by."""
-    record = _record("table6.small")
-    rows = {(row["model"], row["metric"]): row for row in record["rows"]}
+    kept = record("table6.small")
+    rows = {(row["model"], row["metric"]): row for row in kept["rows"]}
     lines = ["| | tasks of four | ± episodes | ± trainings | paper |", "|---|---|---|---|---|"]
     for name, row in ROWS.items():
         found, seeds = rows[name, REWARD], rows[name, REWARD + BY_SEED]
@@ -163,7 +161,7 @@ def table6() -> str:
         cells = f"{found['value']:.2f} | {found['se']:.2f} | {seeds['se']:.2f} | {paper}"
         lines.append(f"| `{name}`: {row.meaning} | {cells} |")
     lines += ["", "| paired difference | mean | ± episodes | ± trainings |", "|---|---|---|---|"]
-    paired = {(p["a"], p["b"], p["metric"]): p for p in record["paired"]}
+    paired = {(p["a"], p["b"], p["metric"]): p for p in kept["paired"]}
     for (a, b, metric), pair in paired.items():
         if not metric.endswith(BY_SEED):
             words = ", nats of held-out actions" if metric == NATS else ""
@@ -173,14 +171,14 @@ def table6() -> str:
     coverage = [metric for name, metric in rows if name == "mac" and metric.startswith(COVERAGE)]
     lines += ["", "| inside the interval of 0.8 | `mac` | `uniform` |", "|---|---|---|"]
     for metric in (one for one in coverage if not one.endswith(BY_SEED)):
-        cells = " | ".join(_with_error(rows[name, metric]) for name in LIKELIHOODS)
+        cells = " | ".join(with_error(rows[name, metric]) for name in LIKELIHOODS)
         lines.append(f"| {metric.removeprefix(COVERAGE + '_').replace('_', ' ')} | {cells} |")
-    return "\n".join([*lines, "", _source(record)])
+    return "\n".join([*lines, "", source(kept)])
 
 
 def tables_default() -> str:
     """A default `TableModel()` beside others."""
-    record = _record("tables_default")
+    kept = record("tables_default")
     lines = ["| | `TableModel()` | others |", "|---|---|---|"]
     metrics = {
         "joint_nats": "joint, nats a row",
@@ -188,20 +186,20 @@ def tables_default() -> str:
         "income_log_loss": "income given the rest: log-loss",
     }
     cells: dict[tuple[str, str], dict[str, str]] = {}
-    for row in record["rows"]:
+    for row in kept["rows"]:
         if row["metric"] in metrics:
             found = cells.setdefault((row["dataset"], row["metric"]), {})
-            found[row["model"]] = _with_error(row) if row["se"] else f"{row['value']:.2f}"
+            found[row["model"]] = with_error(row) if row["se"] else f"{row['value']:.2f}"
     for (dataset, metric), found in cells.items():
         ours = found.pop("TableModel")
         others = "; ".join(f"{name} {value}" for name, value in found.items())
         lines.append(f"| {dataset}: {metrics[metric]} | {ours} | {others} |")
-    return "\n".join([*lines, "", _source(record)])
+    return "\n".join([*lines, "", source(kept)])
 
 
 def queries() -> str:
     """What one pass buys."""
-    record = _record("queries.paper")
+    kept = record("queries.paper")
     titles = {
         "log_prob_vs_loop": "full likelihoods: one pass, against N passes of the same network",
         "log_prob_vs_batched": "the same, against the batched walk of a masked network",
@@ -211,27 +209,29 @@ def queries() -> str:
         "train_step_over_floor": "a training step, against that of a bare `nn.TransformerEncoder`",
     }
     lines = ["| in the command's output | what | times faster |", "|---|---|---|"]
-    for row in record["rows"]:
+    for row in kept["rows"]:
         cell = f"{row['value']:.2f} ± {row['se']:.2f}"
         cell += " of its time" if row["metric"].endswith("_over_floor") else ""
         lines.append(f"| `{row['metric']}` | {titles[row['metric']]} | {cell} |")
-    return "\n".join([*lines, "", _source(record)])
+    return "\n".join([*lines, "", source(kept)])
 
 
 def figure3() -> str:
     """Figure 3: marginal bits of each law."""
-    record = _record("figure3.small")
-    differences = {pair["a"]: pair for pair in record["paired"]}
+    kept = record("figure3.small")
+    differences = {pair["a"]: pair for pair in kept["paired"]}
     lines = ["| law | marginal bits | minus `ardm` |", "|---|---|---|"]
-    for row in record["rows"]:
+    for row in kept["rows"]:
         pair = differences.get(row["model"])
         cell = "" if pair is None else f"{pair['difference']:+.4f} ± {pair['se']:.4f}"
         name, meaning = row["model"], FIGURE3[row["model"]].meaning
-        lines.append(f"| `{name}`: {meaning} | {_with_error(row)} | {cell} |")
-    return "\n".join([*lines, "", _source(record)])
+        lines.append(f"| `{name}`: {meaning} | {with_error(row)} | {cell} |")
+    return "\n".join([*lines, "", source(kept)])
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "calibration": calibration,
+    "contest": contest,
     "figure3": figure3,
     "mask_sampling": mask_sampling,
     "queries": queries,
@@ -242,6 +242,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "table6": table6,
     "tables_default": tables_default,
     "table7": table7,
+    "table_orders": lambda: variant_table("table_orders"),
+    "text_orders": lambda: variant_table("text_orders"),
     "table_networks": lambda: variant_table("table_networks"),
     "table_networks_short": lambda: variant_table("table_networks_short"),
 }
@@ -271,19 +273,6 @@ def main(*, check: bool = False) -> None:
         raise ConfigError(f"{', '.join(path.name for path in stale)}: run `make tables`.")
     for path in stale:
         path.write_text(filled(path.read_text()))
-
-
-def _record(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
-
-
-def _with_error(row: dict[str, Any]) -> str:
-    return f"{row['value']:.3f} ± {row['se']:.3f}"
-
-
-def _source(record: dict[str, Any]) -> str:
-    commits = " and ".join(f"`{one[:9]}`" for one in record.get("commits", [record["commit"]]))
-    return f"From `{record['command']}` at commit {commits}."
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@ A record is what `table_orders`, `text_orders`, `query_law_matrix` or `table_net
 for each set: `results/NAME.SET.json`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cyclopts import App
 from matplotlib.figure import Figure
 
 from anyorder.cli import run
+from experiments.records import ROOT, difference, records, source, with_error
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "experiments" / "results"
 PICTURES = {
     "query_laws": "query-laws.png",
     "table_orders": "table-orders.png",
@@ -26,11 +23,6 @@ PICTURES = {
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 """By variant and kind of question."""
-
-
-def records(name: str) -> list[dict[str, Any]]:
-    """The records of an experiment, one for each set."""
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}.*.json"))]
 
 
 def variant_table(name: str) -> str:
@@ -46,16 +38,11 @@ def _tables(record: Mapping[str, Any]) -> Iterable[str]:
         heads = " | ".join(kind.removesuffix("_nats") for kind in kinds)
         lines = [f"| {dataset} | {heads} |", "|---" * (1 + len(kinds)) + "|"]
         for variant in variants:
-            cells = [_words(rows[variant, kind], pairs.get((variant, kind))) for kind in kinds]
+            keys = [(variant, kind) for kind in kinds]
+            cells = [difference(pairs[k]) if k in pairs else with_error(rows[k]) for k in keys]
             lines.append(f"| `{variant}` | {' | '.join(cells)} |")
         yield "\n".join(lines)
-    yield f"From `{record['command']}` at commit `{record['commit'][:9]}`."
-
-
-def _words(row: Mapping[str, Any], pair: Mapping[str, Any] | None) -> str:
-    if pair is None:
-        return f"{row['value']:.3f} ± {row['se']:.3f}"
-    return f"{pair['difference']:+.3f} ± {pair['se']:.3f}"
+    yield source(record)
 
 
 def _cells(record: Mapping[str, Any], dataset: str) -> tuple[Cells, Cells]:
