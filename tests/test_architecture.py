@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "anyorder"
 LAYERS = [
     ["errors"],
     ["variables"],
-    ["random_sets", "atoms"],
+    ["random_sets", "atoms", "line"],
     ["masks"],
     ["query_laws"],
     ["query_mixtures"],

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import kstest
 
 from anyorder.atoms import AtomTable
-from anyorder.conditionals.atomic import AtomicDistribution
+from anyorder.conditionals.atomic import AtomicDistribution, AtomLevels
 from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.conditionals.heads import HEADS, bounded
@@ -166,6 +166,22 @@ def test_the_mode_is_an_atom_where_atoms_weigh_most():
     is_atom = (head.mode()[:, None] == torch.tensor(ATOMS)).any(1)
     assert torch.equal(is_atom, heavy)
     assert heavy.any()
+
+
+def test_near_atoms_start_out_alike_and_can_learn_to_differ():
+    torch.manual_seed(0)
+    codes = tuple(torch.linspace(-2, 2, 41).tolist())
+    few, many = Variable.continuous("few", atoms=[0.0]), Variable.continuous("many", atoms=codes)
+    levels = AtomLevels(Schema((few, many)), width=16)
+    features, count = torch.randn(64, 16), torch.ones(64, dtype=torch.long)
+    logits = levels(features, count).logits[:, :-1]
+    near = (logits[:, 1:] - logits[:, :-1]).abs().mean()
+    assert near < 0.2 * (logits - logits.flip(1)).abs().mean()
+    with torch.no_grad():
+        levels.weight[1, 20] = 1.0
+    raised = levels(features, count).logits[:, :-1] - logits
+    torch.testing.assert_close(raised[:, 20], features.sum(1))
+    assert not raised[:, torch.arange(41) != 20].any()
 
 
 def test_atoms_are_found_bit_by_bit():

@@ -479,7 +479,7 @@ def test_members_are_averaged_at_every_edge(frame, tmp_path):
     shares = [part.conditional("hours", given=given).cdf([20.0, 40.0]) for part in parts]
     found = several.conditional("hours", given=given)
     np.testing.assert_allclose(found.cdf([20.0, 40.0]), np.mean(shares, axis=0), rtol=1e-4)
-    assert found.cdf(found.median()) >= 0.5 - 1e-6
+    assert found.cdf(found.median() + 0.0005) >= 0.5 - 1e-6  # it is rounded
     assert len(several.sample(5, random_state=0)) == 5
     assert several.impute(frame, random_state=0).notna().all().all()
     several.save(tmp_path / "saved")

@@ -13,7 +13,11 @@ from torch import Tensor, nn
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.heads import Head, continuous_conditionals
+from anyorder.line import Line
 from anyorder.variables import Schema, Variable
+
+OUTLINE_SCALE = 0.5
+"""Of what atoms have in common, at first; what each has of its own starts at nothing."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,37 @@ class AtomicDistribution:
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
 
 
+class AtomLevels(CategoricalConditionals):
+    """The probability of each atom, and last of elsewhere: atoms that are near start out alike.
+
+    The logit of an atom is a piecewise linear function of its place on the line plus a number of
+    its own, both from the features. The function is what a few rows teach; the rest is learned
+    where there are many.
+
+    Args:
+        variables: With atoms.
+        width: Size of the features.
+    """
+
+    seen: Tensor
+
+    def __init__(self, variables: Schema, *, width: int) -> None:
+        most = max(len(variable.atoms) for variable in variables)
+        # Elsewhere is the last level of every variable, so that one padded table has it last.
+        levels = [Variable.categorical(v.name, range(most + 1)) for v in variables]
+        super().__init__(Schema(tuple(levels)), width=width, shared=False)
+        nn.init.zeros_(self.weight)
+        self.outline = nn.Parameter(torch.empty(len(variables), Line.features, width))
+        nn.init.normal_(self.outline, std=OUTLINE_SCALE * width**-0.5)
+        padded = [[*v.atoms] + [0.0] * (most - len(v.atoms)) for v in variables]
+        seen = nn.functional.pad(Line()(torch.tensor(padded)), (0, 0, 0, 1))
+        self.register_buffer("seen", seen, persistent=False)
+
+    def projection(self) -> Tensor:
+        """From features to levels. Shape ``(vars, levels, width)``."""
+        return self.weight + self.seen @ self.outline
+
+
 class AtomicConditionals(Conditionals):
     """Atoms beside a density, for continuous variables that have atoms.
 
@@ -120,9 +155,7 @@ class AtomicConditionals(Conditionals):
         super().__init__()
         self.schema, self.width, self.head = schema, width, head
         most = max(len(variable.atoms) for variable in schema)
-        # Elsewhere is the last level of every variable, so that one padded table has it last.
-        levels = [Variable.categorical(v.name, range(most + 1)) for v in schema]
-        self.branches = CategoricalConditionals(Schema(tuple(levels)), width=width, shared=False)
+        self.branches = AtomLevels(schema, width=width)
         self.elsewhere = continuous_conditionals(schema, width=width, head=head)
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)

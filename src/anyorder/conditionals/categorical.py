@@ -82,7 +82,8 @@ class CategoricalConditionals(Conditionals):
         schema: The variables.
         width: Size of the features.
         shared: Whether one projection serves all; by default, where they have the same levels.
-            Columns of a table that happen to have the same levels should not share.
+            Columns of a table that happen to have the same levels should not share. A variable
+            alone has one in any case: a matrix for all edges is faster than one for each.
     """
 
     def __init__(self, schema: Schema, *, width: int, shared: bool | None = None) -> None:
@@ -96,7 +97,7 @@ class CategoricalConditionals(Conditionals):
                 )
         sizes = [variable.num_levels for variable in schema]
         alike = len({variable.levels for variable in schema}) == 1
-        self.shared = alike if shared is None else alike and shared
+        self.shared = alike and (shared is not False or len(sizes) == 1)
         tables = 1 if self.shared else len(sizes)
         self.weight = nn.Parameter(torch.empty(tables, max(sizes), width))
         self.bias = nn.Parameter(torch.zeros(tables, max(sizes)))
@@ -106,9 +107,12 @@ class CategoricalConditionals(Conditionals):
 
     def forward(self, features: Tensor, variables: Tensor) -> Categorical:
         """The conditionals of edges; see `Conditionals.forward`."""
+        weight = self.projection()
         if self.shared:
-            return Categorical(nn.functional.linear(features, self.weight[0], self.bias[0]))
-        logits = (self.weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[
-            variables
-        ]
+            return Categorical(nn.functional.linear(features, weight[0], self.bias[0]))
+        logits = (weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[variables]
         return Categorical(logits.masked_fill(self.beyond[variables], -math.inf))
+
+    def projection(self) -> Tensor:
+        """From features to levels. Shape ``(1 or vars, levels, width)``."""
+        return self.weight

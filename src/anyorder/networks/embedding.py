@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from anyorder.atoms import AtomTable
 from anyorder.errors import SchemaError
+from anyorder.line import Line
 from anyorder.variables import Schema, Variable
 
 # GPT-2's scale. Embeddings are only ever read through a LayerNorm, so this sets how fast they turn
 # under Adam, not what the first layer sees.
 INITIAL_SCALE = 0.02
-
-KNOTS = 24
-"""Pieces of the line that a continuous value is seen in: normal quantiles, for standard values."""
 
 CONTEXT_TOKENS = 4
 """As many tokens as all context variables are at most encoded into."""
@@ -71,7 +69,8 @@ class VariableEmbedding(nn.Module):
             nn.init.normal_(self.variable.weight, std=INITIAL_SCALE)
         continuous = torch.tensor([variable.kind == "continuous" for variable in schema])
         self.register_buffer("is_continuous", continuous, persistent=False)
-        self.line = Line(schema.variables, width=width) if continuous.any() else None
+        numbers = ContinuousValues(schema.variables, width=width) if continuous.any() else None
+        self.continuous = numbers
         self.context = Context(len(schema) - self.num_variables, width=width)
 
     def told(self, values: Tensor, variables: Tensor) -> Tensor:
@@ -89,14 +88,14 @@ class VariableEmbedding(nn.Module):
         return told if self.variable is None else told + self.variable(variables)
 
     def _values(self, values: Tensor, variables: Tensor) -> Tensor:
-        if self.line is None:
+        if self.continuous is None:
             # Long also when x is floating: codes are exact in float32 up to 2**24.
             return self.value(self.offset[variables] + values.long())
         smooth = self.is_continuous[variables].expand_as(values)
         # Row 0 is nobody's where there are continuous variables: that of values that are no atoms.
-        codes = torch.where(smooth, self.line.atoms.place(variables, values), values.long())
+        codes = torch.where(smooth, self.continuous.atoms.place(variables, values), values.long())
         rows = (self.offset[variables] + codes).masked_fill(codes < 0, 0)
-        return self.value(rows) + self.line(values, variables) * smooth.unsqueeze(-1)
+        return self.value(rows) + self.continuous(values, variables) * smooth.unsqueeze(-1)
 
     def asked(self, variables: Tensor) -> Tensor:
         """Vectors of variables without their values. Shape ``variables.shape + (width,)``."""
@@ -111,39 +110,25 @@ class VariableEmbedding(nn.Module):
         return self.context(self.told(x[:, self.num_variables :], variables))
 
 
-class Line(nn.Module):
-    """Continuous values by where they are among fixed knots, bent and scaled for each variable.
-
-    Piece t of the line says how much of it lies below the value, from 0 to 1: a value is then a
-    piecewise linear function of the embedding, with as many slopes as there are pieces.
+class ContinuousValues(nn.Module):
+    """Continuous values by where they are on the line, bent and scaled for each variable.
 
     Args:
         variables: All variables; of those that are not continuous nothing is read.
         width: Size of the vectors.
-
-    Reference:
-        Gorishniy, Rubachev and Babenko (2022), piecewise linear encoding.
     """
-
-    step: Tensor
 
     def __init__(self, variables: Sequence[Variable], *, width: int) -> None:
         super().__init__()
         self.atoms = AtomTable(variables)
-        knots = torch.special.ndtri(torch.linspace(0.001, 0.999, KNOTS + 1))
-        self.register_buffer("low", knots[:-1], persistent=False)
-        self.register_buffer("step", knots.diff(), persistent=False)
-        self.pieces = nn.Linear(KNOTS + 1, width)
+        self.line = Line()
+        self.pieces = nn.Linear(Line.features, width)
         self.scale = nn.Parameter(torch.ones(len(variables), width))
         nn.init.normal_(self.pieces.weight, std=INITIAL_SCALE)
 
     def forward(self, values: Tensor, variables: Tensor) -> Tensor:
         """Vectors of values. Shape ``values.shape + (width,)``."""
-        values = values.to(self.step.dtype).unsqueeze(-1)
-        pieces = ((values - self.low) / self.step).clamp(0, 1)
-        # Beyond the knots only this last feature moves, and ever more slowly.
-        seen = torch.cat([pieces, values.asinh()], dim=-1)
-        return self.pieces(seen) * self.scale[variables]
+        return self.pieces(self.line(values)) * self.scale[variables]
 
 
 class Context(nn.Module):
