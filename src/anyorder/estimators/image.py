@@ -39,7 +39,8 @@ def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
     """What "any" means for images: half of the questions paint a rectangle, given what is around.
 
     The others are marginals of random pixels, and the rest given random pixels: holes that people
-    make are in one piece, and random sets of pixels hardly ever are.
+    make are in one piece, and random sets of pixels hardly ever are. Training weighs a question by
+    how many pixels it asks, which for rectangles is few.
     """
     height, width, channels = shape
     n = height * width * channels
@@ -56,7 +57,7 @@ class ImageModel(ImageAnswers):
         width: Of the network.
         heads: Of its attention; divides `width` into multiples of four.
         order: The canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
-            "strided" coarse first.
+            "strided" in rounds of every few pixels.
         patch: The side of square patches, which divides height and width: then a token of the
             network is a patch, with a small decoder inside, and the order goes patch by patch.
             None has a token for each variable, which is affordable up to a thousand of them.

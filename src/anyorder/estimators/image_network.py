@@ -57,7 +57,8 @@ def image_order(
     """A canonical order of the variables of an image.
 
     Args:
-        order: "interleaved", "raster", or "strided", which is coarse first, as the paper's.
+        order: "interleaved", "raster", or "strided", in rounds of every few pixels: half a row
+            apart, where the paper's are a row or more.
         shape: Height, width and channels.
         patch: The side of the patches that are walked one after another, if any.
     """
