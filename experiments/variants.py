@@ -97,7 +97,9 @@ def draw_matrix(name: str) -> Figure:
             for j, value in enumerate(row):
                 colour = "w" if roots[i][j] > 0.6 * darkest else "k"
                 axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour)
-        axes.set_xticks(range(len(kinds)), [k.removesuffix("_nats") for k in kinds], rotation=40)
+        asked = [kind.removesuffix("_nats") for kind in kinds]
+        slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(len(kinds)), asked, **slanted)
         panel.label(variants, first=first, xlabel="asked", ylabel="trained for" if first else "")
     figure.suptitle("Nats a row behind the best of the column: 0 is best")
     return figure
