@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,6 +138,20 @@ class RunFolder:
             return there
         # The pointer is lost or points nowhere: what is there is still good.
         return sorted((path.name for path in self.folder.glob("step-*")), reverse=True)
+
+    def refuse_another(self, parts: Sequence[str] = ()) -> None:
+        """Refuses a folder with a training that is laid out in another way, or is of other parts.
+
+        Args:
+            parts: The folders in it that a training in parts uses; none for one in one piece.
+        """
+        inside = [*self.folder.glob("*/latest"), *self.folder.glob("*/*/latest")]
+        found = {path.relative_to(self.folder).parts[0] for path in inside}
+        if (parts and self.names()) or not found <= set(parts):
+            raise CheckpointError(
+                f'"{self.folder}" holds another run. Train into another folder, or with the '
+                "settings of that run."
+            )
 
     def load(self, *kinds: str) -> list[Pair] | None:
         """The pairs of the newest complete checkpoint; None where there is no checkpoint at all."""

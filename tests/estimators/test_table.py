@@ -460,6 +460,26 @@ def test_a_column_may_be_named_alone_to_come_first(frame):
     assert clone(QUICK).set_params(order="job").fit(frame).table_.names[0] == "job"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"members": 3}, {"members": 1}),
+        ({"members": 3}, {"members": 2}),
+        ({"members": 1}, {"members": 2}),
+        ({"missing": "mar"}, {"missing": "mcar"}),
+        ({"missing": "mcar"}, {"missing": "mar"}),
+        ({"missing": "mar", "members": 2}, {"missing": "mar"}),
+    ],
+)
+def test_another_training_is_not_written_over(frame, tmp_path, first, second):
+    quick = clone(QUICK).set_params(max_steps=1)
+    quick.set_params(**first).fit(frame, folder=tmp_path)
+    with pytest.raises(CheckpointError, match="holds another run"):
+        clone(quick).set_params(members=1, missing="mcar").set_params(**second).fit(
+            frame, folder=tmp_path
+        )
+
+
 def test_members_are_averaged_at_every_edge(frame, tmp_path):
     several = clone(QUICK).set_params(members=3).fit(frame, folder=tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").glob("member-*")) == [

@@ -24,6 +24,7 @@ from anyorder.protocols import DecompositionProtocol, RemoveGreatest, lexicograp
 from anyorder.queries import log_prob
 from anyorder.query_laws import ConditionalQueries, QueryLaw
 from anyorder.query_mixtures import MixtureQueries, any_queries
+from anyorder.storage import RunFolder
 from anyorder.training.fit import Fit, fit
 from anyorder.training.rows import Rows
 from anyorder.training.settings import TrainingSettings
@@ -182,7 +183,10 @@ def train(
     first = MixtureQueries([FixedCardinality(n, n), gaps])
     whole = objective_of(model, first, every_edge=True)
     free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
-    places = [None if folder is None else folder / f"stage-{i}" for i in range(len(stages))]
+    parts = [f"stage-{i}" for i in range(len(stages))]
+    if folder is not None:
+        RunFolder(folder).refuse_another(parts)
+    places = [None if folder is None else folder / part for part in parts]
     rows = data.rows(first, settings.seed)
     found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
     for stage, place in zip(stages[1:], places[1:], strict=True):

@@ -11,6 +11,7 @@ from anyorder.errors import ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.ensemble import EnsembleNetwork
+from anyorder.storage import RunFolder
 from anyorder.training.fit import Fit
 from anyorder.training.settings import TrainingSettings, is_first_process
 
@@ -62,9 +63,12 @@ def train_members(
     if len(models) == 1:
         return training(models[0], settings, folder)
     minutes = None if settings.minutes is None else settings.minutes / len(models)
+    parts = [f"member-{number}" for number in range(len(models))]
+    if folder is not None:
+        RunFolder(folder).refuse_another(parts)
     for number, model in enumerate(models):
         own = replace(settings, minutes=minutes, seed=settings.seed + number)
-        place = None if folder is None else folder / f"member-{number}"
+        place = None if folder is None else folder / parts[number]
         if progress and is_first_process():
             Console(stderr=True).print(f"model {number + 1} of {len(models)}, to be averaged")
         done = training(model, own, place)

@@ -169,6 +169,7 @@ class _Run:
         folder = self.folder
         if folder is None:
             return
+        folder.refuse_another()
         pairs = self.team.share(lambda: folder.load("model", "training"))
         if pairs is None:
             return
