@@ -41,6 +41,7 @@ from anyorder.diagnostics.marginalisation import (
 )
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
 from anyorder.diagnostics.predictions import predictions
+from anyorder.diagnostics.report import _categories_sentence
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import FIRST, SECOND, atomic_model, gaussian_model
@@ -304,6 +305,54 @@ def test_reliability_is_that_of_the_oracle(generator):
     ]
     # Bins of some 50 predictions: the normal approximation is good to a few percent.
     assert sum(fair) / 400 == pytest.approx(found.expected_by_chance, rel=0.08)
+
+
+def said_of(confidence, hit):
+    """Categories with as many amounts of evidence as there are rows of tensors."""
+    return {
+        str(place): CategoryCalibration(said, said, right, torch.zeros(len(said)))
+        for place, (said, right) in enumerate(zip(confidence, hit, strict=True))
+    }
+
+
+@pytest.mark.parametrize("low", [0.5, 0.88, 0.98])
+def test_calibrated_categories_are_blamed_no_more_often_than_is_said(low, generator):
+    """Confidences of one bin or two, of 40 rows that are asked with five amounts of evidence."""
+    alarms, cases = 0, 130
+    for _ in range(cases):
+        confidence = low + (1 - low) * torch.rand(5, 40, generator=generator).double() ** 2
+        # The same draw decides on a row with all amounts of evidence: they are dependent.
+        hit = torch.rand(1, 40, generator=generator) < confidence
+        alarms += "no more than chance" not in _categories_sentence(said_of(confidence, hit))
+    # At a level of 0.01 there are 1.3 on average, and 6 or more with a probability of 0.002.
+    assert alarms <= 5
+
+
+def test_the_p_value_of_hits_is_uniform_where_they_are_as_probable_as_was_said(generator):
+    found = []
+    for _ in range(300):
+        confidence = 0.6 + 0.2 * torch.rand(80, generator=generator).double()
+        hit = torch.rand(80, generator=generator) < confidence
+        found.append(CategoryCalibration(confidence, confidence, hit, hit.long()).hit_p_value)
+    for level in (0.05, 0.2):
+        share = sum(p <= level for p in found) / len(found)
+        assert abs(share - level) < 3 * (level * (1 - level) / 300) ** 0.5  # standard errors
+
+
+def test_categories_that_are_off_are_blamed(generator):
+    confidence = 0.8 + 0.2 * torch.rand(3, 1500, generator=generator).double()
+    hit = torch.rand(3, 1500, generator=generator) < confidence
+    for shift, words in ((0.035, "which is real but small"), (0.25, "do not take them at their")):
+        wrong = hit.clone()
+        wrong[2] = torch.rand(1500, generator=generator) < confidence[2] - shift
+        sentence = _categories_sentence(said_of(confidence, wrong))
+        assert "worst with 2 given" in sentence
+        assert words in sentence
+    # As often right as was said over all, but not where it was said: bins are off to both sides.
+    crossed = torch.where(confidence < 0.9, confidence + 0.1, confidence - 0.1)
+    assert "at their word" in _categories_sentence(
+        said_of(confidence, torch.rand(3, 1500, generator=generator) < crossed)
+    )
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -8,6 +8,7 @@ a level or an atom, is spread evenly over the step that it makes: the PIT is the
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.evaluation import Estimate
+from anyorder.random_sets import coins
 
 LEVELS = (0.5, 0.8, 0.9)
 """Of the central intervals whose coverage is counted."""
@@ -24,6 +26,15 @@ BINS = 10
 
 TERMS = 100
 """Of the series of Kolmogorov's distribution, which has converged long before."""
+
+REDRAWS = 4000
+"""Times that hits are drawn again: p-values of a few thousandths can then be told apart."""
+
+HITS_AT_ONCE = 4_000_000
+"""Of those, what is in memory together."""
+
+ROUNDING = 1e-9
+"""Errors that differ by less are equal."""
 
 
 def ks_distance(pit: Tensor) -> float:
@@ -158,6 +169,23 @@ class CategoryCalibration(Transformed):
         """How much larger than by chance the error is."""
         return self.expected_error - self.expected_by_chance
 
+    @cached_property
+    def hit_p_value(self) -> float:
+        """How often chance alone puts a calibrated model so far off, or farther.
+
+        Hits are drawn again with the confidences that were stated, from one seed. They are drawn
+        one by one, because there is one cell of a row here: rows are taken to be independent. What
+        is compared is the expected error, which notices bins that are off to both sides, plus the
+        size of the overconfidence, which notices a little of it in all of them.
+        """
+        found, as_far = self._error(self.hit[:, None]), 0
+        generator = torch.Generator().manual_seed(0)
+        size = max(1, HITS_AT_ONCE // len(self.hit))
+        for some in torch.arange(REDRAWS).split(size):
+            drawn = self._error(coins(self.confidence, len(some), generator=generator))
+            as_far += int((drawn >= found - ROUNDING).sum())
+        return (1 + as_far) / (1 + REDRAWS)
+
     def reliability(self) -> list[ReliabilityBin]:
         """The bins of equal width that hold predictions, from the least confident up."""
         found = []
@@ -179,13 +207,25 @@ class CategoryCalibration(Transformed):
             "overconfidence": estimate_json(self.overconfidence),
             "expected_calibration_error": self.expected_error,
             "expected_by_chance": self.expected_by_chance,
+            "hit_p_value": self.hit_p_value,
             "reliability": bins,
         }
 
+    def _error(self, hits: Tensor) -> Tensor:
+        """Expected error plus size of overconfidence of each draw of hits ``(rows, draws)``."""
+        table = torch.nn.functional.one_hot(self._bin_numbers(), BINS).T  # (bins, rows)
+        expected = table.double() @ self.confidence.double()
+        # Counts up to 2^24 are exact in float32, and several times faster than in doubles.
+        excess = (table.float() @ hits.float()).double() - expected[:, None]  # (bins, draws)
+        return (excess.abs().sum(dim=0) + excess.sum(dim=0).abs()) / len(hits)
+
     def _bins(self) -> list[Tensor]:
         """The members of each bin that is not empty."""
-        bins = (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
+        bins = self._bin_numbers()
         return [(bins == number).nonzero().squeeze(1) for number in bins.unique().tolist()]
+
+    def _bin_numbers(self) -> Tensor:
+        return (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
 
 
 @dataclass(frozen=True)
