@@ -282,7 +282,7 @@ def test_distance_and_p_value_are_those_of_kolmogorov_and_smirnov(n, generator):
 
 def test_coverage_counts_what_lies_in_central_intervals():
     found = NumberCalibration(
-        torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]), torch.zeros(8)
+        torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]), *torch.zeros(2, 8)
     )
     counts = [sum(abs(p - 0.5) <= level / 2 for p in found.pit.tolist()) for level in (0.5, 0.9)]
     assert [found.coverage(level).value for level in (0.5, 0.9)] == [n / 8 for n in counts]
@@ -295,7 +295,7 @@ def test_reliability_is_that_of_the_oracle(generator):
     confidence = torch.rand(500, generator=generator).double()
     confidence[0] = 1.0
     hit = torch.rand(500, generator=generator) < confidence**2
-    found = CategoryCalibration(confidence, confidence, hit, torch.zeros(500))
+    found = CategoryCalibration(confidence, confidence, hit, *torch.zeros(2, 500))
     expected = oracle.calibration_error(confidence.tolist(), hit.tolist(), 10)
     assert found.expected_error == pytest.approx(expected)
     assert sum(part.n for part in found.reliability()) == 500
@@ -310,7 +310,7 @@ def test_reliability_is_that_of_the_oracle(generator):
 def said_of(confidence, hit):
     """Categories with as many amounts of evidence as there are rows of tensors."""
     return {
-        str(place): CategoryCalibration(said, said, right, torch.zeros(len(said)))
+        str(place): CategoryCalibration(said, said, right, *torch.zeros(2, len(said)))
         for place, (said, right) in enumerate(zip(confidence, hit, strict=True))
     }
 
@@ -333,7 +333,8 @@ def test_the_p_value_of_hits_is_uniform_where_they_are_as_probable_as_was_said(g
     for _ in range(300):
         confidence = 0.6 + 0.2 * torch.rand(80, generator=generator).double()
         hit = torch.rand(80, generator=generator) < confidence
-        found.append(CategoryCalibration(confidence, confidence, hit, hit.long()).hit_p_value)
+        (part,) = said_of(confidence[None], hit[None]).values()
+        found.append(part.hit_p_value)
     for level in (0.05, 0.2):
         share = sum(p <= level for p in found) / len(found)
         assert abs(share - level) < 3 * (level * (1 - level) / 300) ** 0.5  # standard errors
@@ -402,15 +403,32 @@ def test_the_pit_at_an_atom_is_spread_over_its_mass(generator):
 def test_the_column_that_is_off_is_found(generator):
     pit, variable = torch.rand(900, generator=generator), torch.arange(900) % 3
     pit[variable == 1] *= 0.8
-    parts = [NumberCalibration(pit[i::2], variable[i::2]) for i in range(2)]
+    row = torch.arange(900) // 6  # 150 rows, of which each column is in both parts
+    parts = [NumberCalibration(pit[i::2], variable[i::2], row[i::2]) for i in range(2)]
     found = by_column(parts, ["a", "b", "c"])
     assert [column.n for column in found] == [300] * 3
+    assert [column.n_effective for column in found] == pytest.approx([150] * 3)
     assert found[0].name == "b"
     assert found[0].distance == pytest.approx(ks_distance(pit[variable == 1]))
-    # A row may be in both parts: 150 predictions of a column are independent for sure.
     assert found[0].p_value == ks_p_value(found[0].distance, 150)
     assert found[0].p_value < 1e-3 < 0.01 < found[1].p_value
     assert by_column([], []) == []
+
+
+def test_a_calibrated_column_is_off_no_more_often_than_is_said(generator):
+    """A column that depends on no other, in all rows with nothing given, in fewer with more."""
+    shares, rows, cases, alarms = (1.0, 0.75, 0.5, 0.25, 0.05), 200, 400, 0
+    for _ in range(cases):
+        pit, parts = torch.rand(rows, generator=generator), []
+        for share in shares:
+            row = (torch.rand(rows, generator=generator) < share).nonzero().squeeze(1)
+            parts.append(NumberCalibration(pit[row], torch.zeros_like(row), row))
+        (found,) = by_column(parts, ["a"])
+        counts = torch.bincount(torch.cat([part.row for part in parts])).double()
+        assert found.n_effective == pytest.approx(float(counts.sum() ** 2 / (counts**2).sum()))
+        alarms += found.p_value < 0.05
+    # With the largest part counted as independent they were 7%. 3 standard errors of 5%.
+    assert 0.02 < alarms / cases < 0.05 + 3 * (0.05 * 0.95 / cases) ** 0.5
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -435,6 +453,11 @@ def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
         "all but one",
     }
     assert not found.numbers
+    for part in found.categories.values():  # rows keep their numbers, however they were split
+        assert part.row.tolist() == sorted({*part.row.tolist()})
+        assert part.row[0] > 0
+        assert not missing[part.row, part.variable].any()
+    assert found.categories["nothing"].row.tolist() == list(range(1, len(x)))
     assert len(found.sentences()) == 7
     assert repr(found).splitlines() == found.sentences()
     again = check_model(model, x, missing, seed=3)

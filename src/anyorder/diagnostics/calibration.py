@@ -44,7 +44,7 @@ def ks_distance(pit: Tensor) -> float:
     return float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max())
 
 
-def ks_p_value(distance: float, n: int) -> float:
+def ks_p_value(distance: float, n: float) -> float:
     """The probability that as many uniform numbers are at such a distance, or a greater one.
 
     Kolmogorov's limit with the correction of Stephens (1970) for small numbers.
@@ -61,6 +61,7 @@ class Transformed:
 
     pit: Tensor
     variable: Tensor
+    row: Tensor
 
     @property
     def distance(self) -> float:
@@ -80,10 +81,12 @@ class NumberCalibration(Transformed):
     Args:
         pit: Of the true values. Shape ``(rows,)``.
         variable: Which variable each is of. Shape ``(rows,)``.
+        row: The number of the row that each is in. Shape ``(rows,)``.
     """
 
     pit: Tensor
     variable: Tensor
+    row: Tensor
 
     def coverage(self, level: float) -> Estimate:
         """The share of values inside their central intervals of probability `level`."""
@@ -131,12 +134,14 @@ class CategoryCalibration(Transformed):
         confidence: The probability of the most probable level. Shape ``(rows,)``.
         hit: Whether that level is the true one. Shape ``(rows,)``.
         variable: Which variable each is of. Shape ``(rows,)``.
+        row: The number of the row that each is in. Shape ``(rows,)``.
     """
 
     pit: Tensor
     confidence: Tensor
     hit: Tensor
     variable: Tensor
+    row: Tensor
 
     @property
     def accuracy(self) -> Estimate:
@@ -236,14 +241,15 @@ class ColumnCalibration:
         name: Of the variable.
         n: How many predictions.
         distance: How far their PITs are from uniform, at most.
-        p_value: How often chance alone gives such a distance, or a greater one. A row may be there
-            several times, with more or less given: only the predictions with one amount of
-            evidence, the most frequent, are counted as independent, so that it errs upwards.
+        n_effective: How many independent ones they are worth, at least: a row may be there several
+            times, with more or less given. See `effective_number`.
+        p_value: How often chance alone gives such a distance, or a greater one, with so many.
     """
 
     name: str
     n: int
     distance: float
+    n_effective: float
     p_value: float
 
 
@@ -251,12 +257,26 @@ def by_column(parts: Sequence[Transformed], names: Sequence[str]) -> list[Column
     """The calibration of each variable, that with the least p-value first."""
     if not parts:
         return []
-    pit, variable = (torch.cat([getattr(p, field) for p in parts]) for field in ("pit", "variable"))
+    fields = ("pit", "variable", "row")
+    pit, variable, row = (torch.cat([getattr(p, field) for p in parts]) for field in fields)
     found = []
     for place in variable.unique().tolist():
-        mine = pit[variable == place]
-        distance = ks_distance(mine)
-        independent = max(int((part.variable == place).sum()) for part in parts)
-        p_value = ks_p_value(distance, independent)
-        found.append(ColumnCalibration(names[place], len(mine), distance, p_value))
+        mine = variable == place
+        distance, worth = ks_distance(pit[mine]), effective_number(row[mine])
+        p_value = ks_p_value(distance, worth)
+        found.append(ColumnCalibration(names[place], int(mine.sum()), distance, worth, p_value))
     return sorted(found, key=lambda column: column.p_value)
+
+
+def effective_number(row: Tensor) -> float:
+    r"""How many independent predictions some are worth, of which several may be of one row.
+
+    With w predictions of a row it is (sum w)^2 / sum w^2. The share of PITs up to a number t has a
+    variance of t (1 - t) over that if the predictions of a row are all alike, as for a column that
+    depends on no other, and less otherwise.
+
+    Args:
+        row: The number of the row of each. Shape ``(predictions,)``.
+    """
+    counts = row.unique(return_counts=True)[1].double()
+    return float(counts.sum().square() / counts.square().sum())
