@@ -110,9 +110,7 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
     mixture = partial(order_log_probs, orders=ORDERS)
     gaps = {
         "path": Stage("other orders", 2 * walk, 2, each(path_differences)),
-        "marginalisation": Stage(
-            "summing out", 2 * NODES * walk, 2, each(marginalisation_differences)
-        ),
+        "marginalisation": Stage("summing out", NODES * walk, 2, each(marginalisation_differences)),
         "ratio": Stage("ratios", 3 * walk, 2, ratio),
         "orders": Stage("mixtures of orders", (ORDERS + 1) * walk, 2, each(mixture)),
         "encoding": Stage("evidence", 2 * walk, 2, each(encoding_differences)),
