@@ -72,7 +72,7 @@ LAYERS = [
     ["data.robot_sources"],
     ["data.measures"],
     ["data.columns"],
-    ["data.categories"],
+    ["data.categories", "data.code_ranges"],
     ["data.inference"],
     ["data.frames", "data.table"],
     ["data.image", "data.image_archives", "data.image_pickles"],
