@@ -65,6 +65,50 @@ def gaussian_model(odd: Tensor = FIRST) -> AnyOrderModel:
     return AnyOrderModel(schema, Gaussians(FIRST, odd), Bell(), RemoveGreatest([0, 1, 2]))
 
 
+CENTRES = torch.tensor([[-2.0, 1.0], [0.2, -1.5], [2.5, 1.5]]).double()
+OTHERS = torch.tensor([[-1.8, 1.2], [0.5, -1.2], [2.4, 1.0]]).double()
+"""Of three bumps on a plane, for each variable."""
+
+BUMP = 0.3
+"""Their width."""
+
+
+class Bumps(MaskedNetwork):
+    """Conditionals of three bumps, or of others where an odd number is known.
+
+    Features: the log weights of the bumps and their centres.
+    """
+
+    width = 6
+
+    def __init__(self, even: Tensor, odd: Tensor) -> None:
+        super().__init__()
+        self.even, self.odd = (nn.Parameter(part, requires_grad=False) for part in (even, odd))
+
+    def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
+        assert targets is not None
+        is_odd = observed.sum(dim=1) % 2 == 1
+        centres = torch.where(is_odd[:, None, None], self.odd, self.even)  # (rows, bumps, 2)
+        squares = ((x[:, None] - centres) / BUMP).square() * observed[:, None]
+        wanted = centres.gather(2, targets[:, None].expand(-1, len(self.even), -1))
+        logs = -squares.sum(dim=2, keepdim=True).expand_as(wanted) / 2
+        return torch.cat([logs, wanted], dim=1).movedim(1, 2)  # (rows, targets, 6)
+
+
+class ThreeBells(Conditionals):
+    """A mixture of bells whose log weights and means are the features."""
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        del variables
+        logs, means = features.chunk(2, dim=-1)
+        return Mixture(logs, means, torch.full_like(means, math.log(BUMP)))
+
+
+def bumpy_model() -> AnyOrderModel:
+    schema = Schema(tuple(Variable.continuous(name) for name in "ab"))
+    return AnyOrderModel(schema, Bumps(CENTRES, OTHERS), ThreeBells(), RemoveGreatest([0, 1]))
+
+
 LEVEL = torch.tensor([0.3, 0.7]).double()
 """The probabilities of the level."""
 

@@ -41,9 +41,19 @@ from anyorder.diagnostics.marginalisation import (
 )
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
 from anyorder.diagnostics.predictions import predictions
+from anyorder.diagnostics.report import _categories_sentence
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
-from tests.line_toys import FIRST, SECOND, atomic_model, gaussian_model
+from tests.line_toys import (
+    BUMP,
+    CENTRES,
+    FIRST,
+    OTHERS,
+    SECOND,
+    atomic_model,
+    bumpy_model,
+    gaussian_model,
+)
 from tests.toys import (
     SCHEMA,
     SIZES,
@@ -213,6 +223,29 @@ def test_a_density_is_integrated_out(generator):
         assert float(gap) == pytest.approx(float(exact - alone), abs=1e-4)
 
 
+def test_a_density_of_several_modes_is_integrated_out(generator):
+    """Against a fine grid: a is integrated out of bumps that have moved once something is known."""
+    model = bumpy_model()
+    bump = torch.randint(3, (60,), generator=generator)
+    x = CENTRES[bump] + 1.5 * BUMP * torch.randn(60, 2, generator=generator).double()
+    have = torch.ones(60, 2, dtype=torch.bool)
+    found = marginalisation_differences(model, x, have, generator=generator)
+    grid = torch.linspace(-6, 6, 20_001).double()
+    bells = torch.distributions.Normal(CENTRES[:, 0, None], BUMP).log_prob(grid)  # (bumps, grid)
+    others = torch.distributions.Normal(OTHERS[:, 0, None], BUMP).log_prob(grid).softmax(dim=0)
+    exact = []
+    for value in x[:, 1]:
+        given = torch.distributions.Normal(OTHERS[:, 1], BUMP).log_prob(value).exp() @ others
+        joint = torch.trapezoid(bells.exp().mean(dim=0) * given, grid)
+        alone = torch.distributions.Normal(CENTRES[:, 1], BUMP).log_prob(value).exp().mean()
+        exact.append(joint.log() - alone.log())
+    gap, error = torch.stack(exact).abs().mean(), (found - torch.stack(exact)).abs()
+    # About a hundredth of the gap. With 25 even scores of each density it was off by a twelfth.
+    assert gap > 0.7
+    assert error.mean() < 0.015 * gap
+    assert error.max() < 0.1
+
+
 def test_atoms_are_summed_and_the_density_beside_them_integrated(generator):
     model, have = atomic_model(), torch.ones(6, 2, dtype=torch.bool)
     x = torch.tensor([[0.0, 0], [0.0, 1], [-1.5, 0], [0.3, 1], [2.0, 1], [4.0, 0]]).double()
@@ -281,7 +314,7 @@ def test_distance_and_p_value_are_those_of_kolmogorov_and_smirnov(n, generator):
 
 def test_coverage_counts_what_lies_in_central_intervals():
     found = NumberCalibration(
-        torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]), torch.zeros(8)
+        torch.tensor([0.01, 0.06, 0.3, 0.5, 0.74, 0.76, 0.99, 1.0]), *torch.zeros(2, 8)
     )
     counts = [sum(abs(p - 0.5) <= level / 2 for p in found.pit.tolist()) for level in (0.5, 0.9)]
     assert [found.coverage(level).value for level in (0.5, 0.9)] == [n / 8 for n in counts]
@@ -294,7 +327,7 @@ def test_reliability_is_that_of_the_oracle(generator):
     confidence = torch.rand(500, generator=generator).double()
     confidence[0] = 1.0
     hit = torch.rand(500, generator=generator) < confidence**2
-    found = CategoryCalibration(confidence, confidence, hit, torch.zeros(500))
+    found = CategoryCalibration(confidence, confidence, hit, *torch.zeros(2, 500))
     expected = oracle.calibration_error(confidence.tolist(), hit.tolist(), 10)
     assert found.expected_error == pytest.approx(expected)
     assert sum(part.n for part in found.reliability()) == 500
@@ -304,6 +337,55 @@ def test_reliability_is_that_of_the_oracle(generator):
     ]
     # Bins of some 50 predictions: the normal approximation is good to a few percent.
     assert sum(fair) / 400 == pytest.approx(found.expected_by_chance, rel=0.08)
+
+
+def said_of(confidence, hit):
+    """Categories with as many amounts of evidence as there are rows of tensors."""
+    return {
+        str(place): CategoryCalibration(said, said, right, *torch.zeros(2, len(said)))
+        for place, (said, right) in enumerate(zip(confidence, hit, strict=True))
+    }
+
+
+@pytest.mark.parametrize("low", [0.5, 0.88, 0.98])
+def test_calibrated_categories_are_blamed_no_more_often_than_is_said(low, generator):
+    """Confidences of one bin or two, of 40 rows that are asked with five amounts of evidence."""
+    alarms, cases = 0, 130
+    for _ in range(cases):
+        confidence = low + (1 - low) * torch.rand(5, 40, generator=generator).double() ** 2
+        # The same draw decides on a row with all amounts of evidence: they are dependent.
+        hit = torch.rand(1, 40, generator=generator) < confidence
+        alarms += "no more than chance" not in _categories_sentence(said_of(confidence, hit))
+    # At a level of 0.01 there are 1.3 on average, and 6 or more with a probability of 0.002.
+    assert alarms <= 5
+
+
+def test_the_p_value_of_hits_is_uniform_where_they_are_as_probable_as_was_said(generator):
+    found = []
+    for _ in range(300):
+        confidence = 0.6 + 0.2 * torch.rand(80, generator=generator).double()
+        hit = torch.rand(80, generator=generator) < confidence
+        (part,) = said_of(confidence[None], hit[None]).values()
+        found.append(part.hit_p_value)
+    for level in (0.05, 0.2):
+        share = sum(p <= level for p in found) / len(found)
+        assert abs(share - level) < 3 * (level * (1 - level) / 300) ** 0.5  # standard errors
+
+
+def test_categories_that_are_off_are_blamed(generator):
+    confidence = 0.8 + 0.2 * torch.rand(3, 1500, generator=generator).double()
+    hit = torch.rand(3, 1500, generator=generator) < confidence
+    for shift, words in ((0.035, "which is real but small"), (0.25, "do not take them at their")):
+        wrong = hit.clone()
+        wrong[2] = torch.rand(1500, generator=generator) < confidence[2] - shift
+        sentence = _categories_sentence(said_of(confidence, wrong))
+        assert "worst with 2 given" in sentence
+        assert words in sentence
+    # As often right as was said over all, but not where it was said: bins are off to both sides.
+    crossed = torch.where(confidence < 0.9, confidence + 0.1, confidence - 0.1)
+    assert "at their word" in _categories_sentence(
+        said_of(confidence, torch.rand(3, 1500, generator=generator) < crossed)
+    )
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -353,15 +435,32 @@ def test_the_pit_at_an_atom_is_spread_over_its_mass(generator):
 def test_the_column_that_is_off_is_found(generator):
     pit, variable = torch.rand(900, generator=generator), torch.arange(900) % 3
     pit[variable == 1] *= 0.8
-    parts = [NumberCalibration(pit[i::2], variable[i::2]) for i in range(2)]
+    row = torch.arange(900) // 6  # 150 rows, of which each column is in both parts
+    parts = [NumberCalibration(pit[i::2], variable[i::2], row[i::2]) for i in range(2)]
     found = by_column(parts, ["a", "b", "c"])
     assert [column.n for column in found] == [300] * 3
+    assert [column.n_effective for column in found] == pytest.approx([150] * 3)
     assert found[0].name == "b"
     assert found[0].distance == pytest.approx(ks_distance(pit[variable == 1]))
-    # A row may be in both parts: 150 predictions of a column are independent for sure.
     assert found[0].p_value == ks_p_value(found[0].distance, 150)
     assert found[0].p_value < 1e-3 < 0.01 < found[1].p_value
     assert by_column([], []) == []
+
+
+def test_a_calibrated_column_is_off_no_more_often_than_is_said(generator):
+    """A column that depends on no other, in all rows with nothing given, in fewer with more."""
+    shares, rows, cases, alarms = (1.0, 0.75, 0.5, 0.25, 0.05), 200, 400, 0
+    for _ in range(cases):
+        pit, parts = torch.rand(rows, generator=generator), []
+        for share in shares:
+            row = (torch.rand(rows, generator=generator) < share).nonzero().squeeze(1)
+            parts.append(NumberCalibration(pit[row], torch.zeros_like(row), row))
+        (found,) = by_column(parts, ["a"])
+        counts = torch.bincount(torch.cat([part.row for part in parts])).double()
+        assert found.n_effective == pytest.approx(float(counts.sum() ** 2 / (counts**2).sum()))
+        alarms += found.p_value < 0.05
+    # With the largest part counted as independent they were 7%. 3 standard errors of 5%.
+    assert 0.02 < alarms / cases < 0.05 + 3 * (0.05 * 0.95 / cases) ** 0.5
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -386,6 +485,11 @@ def test_a_check_has_all_parts(kind, monkeypatch, tmp_path, capsys):
         "all but one",
     }
     assert not found.numbers
+    for part in found.categories.values():  # rows keep their numbers, however they were split
+        assert part.row.tolist() == sorted({*part.row.tolist()})
+        assert part.row[0] > 0
+        assert not missing[part.row, part.variable].any()
+    assert found.categories["nothing"].row.tolist() == list(range(1, len(x)))
     assert len(found.sentences()) == 7
     assert repr(found).splitlines() == found.sentences()
     again = check_model(model, x, missing, seed=3)

@@ -24,8 +24,26 @@ from anyorder import (
     any_queries,
 )
 from anyorder.enumeration import _all_questions
+from anyorder.query_renumbering import renumbered
 from tests import oracle
 from tests.laws import CASES, as_set, assert_drawn_from
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_renumbered_law_asks_the_same_questions(name):
+    law, numbers = CASES[name].law(4), [2, 0, 3, 1]
+    given, asked = _all_questions(4)
+    if "rectangle" in name:
+        with pytest.raises(ConfigError, match="cannot be numbered anew"):
+            renumbered(law, numbers)
+        return
+    moved = [torch.zeros_like(sets) for sets in (given, asked)]
+    for old, new in enumerate(numbers):
+        moved[0][:, new], moved[1][:, new] = given[:, old], asked[:, old]
+    found = renumbered(law, numbers)
+    torch.testing.assert_close(found.log_prob(*moved), law.log_prob(given, asked))
+    assert found.max_sizes == law.max_sizes
+    assert renumbered(law, range(4)) is law
 
 
 @pytest.mark.parametrize("name", CASES)

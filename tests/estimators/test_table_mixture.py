@@ -78,3 +78,43 @@ def test_what_is_no_mixture_is_refused(models):
         TableMixture([models[0], other])
     with pytest.raises(QueryError, match="no intervals or lists"):
         TableMixture(models).sample(2, given={"c": ["p", "q"]})
+
+
+ROWS = pd.DataFrame(
+    {
+        "x": np.arange(60) / 7,
+        "kind": [1, 2, 3] * 20,
+        "job": ["nurse", "clerk", "smith"] * 20,
+        "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(60) // 3, unit="D"),
+    }
+)
+QUICK = OPTIONS | {"max_steps": 1, "validation_share": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        ({"types": {"kind": "category"}}, {}, r'"kind" is of the kind number in one and category'),
+        ({"types": {"x": "ignore"}}, {}, '"x" is of the kind number in one and ignored in another'),
+        ({"context": ["job"]}, {}, r'"job" is always given \(`context`\) in one of them only'),
+        ({}, {"job": ["nurse", "clerk", "cook"] * 20}, "\"job\" has the level .* 'cook' in one"),
+        ({}, {"x": np.where(np.arange(60) < 30, 0.0, ROWS["x"])}, '"x" has .* value 0.0 in one'),
+        ({"missing_values": ["smith"]}, {}, "the same `missing_values`"),
+    ],
+)
+def test_masses_are_not_mixed_with_densities(options, change, words):
+    """The first column that differs is named, and what to do."""
+    one = TableModel(**QUICK).fit(ROWS)
+    other = TableModel(**QUICK, **options).fit(ROWS.assign(**change))
+    for pair in ([one, other], [other, other, one]):
+        with pytest.raises(ConfigError, match=words if pair[0] is one else "must"):
+            TableMixture(pair)
+
+
+def test_the_same_columns_of_other_rows_are_mixed():
+    """Dates that repeat are the same whatever they are counted from; so are levels in any order."""
+    extra = pd.concat([ROWS[:30], ROWS[::-1]]).assign(x=np.linspace(0, 1, 90))
+    one, other = (TableModel(**QUICK).fit(rows) for rows in (ROWS, extra))
+    origins = [model.table_["day"].measurement.origin for model in (one, other)]
+    assert origins[0] != origins[1]
+    assert np.isfinite(TableMixture([one, other]).log_prob(ROWS)).all()

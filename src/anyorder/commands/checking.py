@@ -145,9 +145,11 @@ def _show_categories(found: Check) -> None:
         right = part.accuracy
         said = f"{right.value + part.overconfidence.value:.1%}"
         error, chance = f"{part.expected_error:.1%}", f"{part.expected_by_chance:.1%}"
-        rows.append([given, f"{len(part.hit):,}", said, percent(right), error, chance])
+        shares = [said, percent(right), error, chance]
+        rows.append([given, f"{len(part.hit):,}", *shares, f"{part.hit_p_value:.2g}"])
     if rows:
-        numbers = ["cells", "said to be right", "is right", "off by, on average", "by chance"]
+        shares = ["said to be right", "is right", "off by, on average", "by chance"]
+        numbers = ["cells", *shares, "p-value"]
         title = "Categories: how often the most probable level is right"
         show(["given of a row", *numbers], rows, title=title, numbers=numbers)
 

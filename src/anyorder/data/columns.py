@@ -218,6 +218,10 @@ class NumberColumn(Column):
         gone = np.zeros(len(numbers), dtype=bool) if missing is None else np.asarray(missing)
         return self.measurement.restore(numbers, gone, self.name)
 
+    def rounded(self, numbers: FloatArray) -> FloatArray:
+        """Numbers as those of the values that they become, in the resolution and the dtype."""
+        return self.measurement.numbers(self.restore(numbers), self.name)
+
     @property
     def span(self) -> tuple[Any, Any]:
         """The least and the greatest value in training."""

@@ -96,6 +96,14 @@ class Measurement:
         seconds = _difference(ticks, self.origin) / PER_SECOND[self.unit]
         return np.where(gone, np.nan, seconds)
 
+    def held(self, numbers: FloatArray) -> FloatArray:
+        """Numbers as the dtype of the column holds them: 0.1 is a little more in float32."""
+        dtype = plain_dtype(dtype_of(self.dtype) or np.dtype(np.float64))
+        if self.measure != "number" or self.decimal or not types.is_float_dtype(dtype):
+            return numbers
+        with np.errstate(over="ignore"):
+            return numbers.astype(dtype).astype(np.float64)
+
     def restore(self, numbers: FloatArray, missing: BoolArray, name: str) -> pd.Series:
         """The values of numbers, rounded as the column is, in its dtype where that can be."""
         if self.measure == "number":

@@ -8,6 +8,7 @@ a level or an atom, is spread evenly over the step that it makes: the PIT is the
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.evaluation import Estimate
+from anyorder.random_sets import coins
 
 LEVELS = (0.5, 0.8, 0.9)
 """Of the central intervals whose coverage is counted."""
@@ -25,6 +27,15 @@ BINS = 10
 TERMS = 100
 """Of the series of Kolmogorov's distribution, which has converged long before."""
 
+REDRAWS = 4000
+"""Times that hits are drawn again: p-values of a few thousandths can then be told apart."""
+
+HITS_AT_ONCE = 4_000_000
+"""Of those, what is in memory together."""
+
+ROUNDING = 1e-9
+"""Errors that differ by less are equal."""
+
 
 def ks_distance(pit: Tensor) -> float:
     """How far the share of PITs below any number is from that number, at most."""
@@ -33,7 +44,7 @@ def ks_distance(pit: Tensor) -> float:
     return float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max())
 
 
-def ks_p_value(distance: float, n: int) -> float:
+def ks_p_value(distance: float, n: float) -> float:
     """The probability that as many uniform numbers are at such a distance, or a greater one.
 
     Kolmogorov's limit with the correction of Stephens (1970) for small numbers.
@@ -50,6 +61,7 @@ class Transformed:
 
     pit: Tensor
     variable: Tensor
+    row: Tensor
 
     @property
     def distance(self) -> float:
@@ -69,10 +81,12 @@ class NumberCalibration(Transformed):
     Args:
         pit: Of the true values. Shape ``(rows,)``.
         variable: Which variable each is of. Shape ``(rows,)``.
+        row: The number of the row that each is in. Shape ``(rows,)``.
     """
 
     pit: Tensor
     variable: Tensor
+    row: Tensor
 
     def coverage(self, level: float) -> Estimate:
         """The share of values inside their central intervals of probability `level`."""
@@ -120,12 +134,14 @@ class CategoryCalibration(Transformed):
         confidence: The probability of the most probable level. Shape ``(rows,)``.
         hit: Whether that level is the true one. Shape ``(rows,)``.
         variable: Which variable each is of. Shape ``(rows,)``.
+        row: The number of the row that each is in. Shape ``(rows,)``.
     """
 
     pit: Tensor
     confidence: Tensor
     hit: Tensor
     variable: Tensor
+    row: Tensor
 
     @property
     def accuracy(self) -> Estimate:
@@ -158,6 +174,23 @@ class CategoryCalibration(Transformed):
         """How much larger than by chance the error is."""
         return self.expected_error - self.expected_by_chance
 
+    @cached_property
+    def hit_p_value(self) -> float:
+        """How often chance alone puts a calibrated model so far off, or farther.
+
+        Hits are drawn again with the confidences that were stated, from one seed. They are drawn
+        one by one, because there is one cell of a row here: rows are taken to be independent. What
+        is compared is the expected error, which notices bins that are off to both sides, plus the
+        size of the overconfidence, which notices a little of it in all of them.
+        """
+        found, as_far = self._error(self.hit[:, None]), 0
+        generator = torch.Generator().manual_seed(0)
+        size = max(1, HITS_AT_ONCE // len(self.hit))
+        for some in torch.arange(REDRAWS).split(size):
+            drawn = self._error(coins(self.confidence, len(some), generator=generator))
+            as_far += int((drawn >= found - ROUNDING).sum())
+        return (1 + as_far) / (1 + REDRAWS)
+
     def reliability(self) -> list[ReliabilityBin]:
         """The bins of equal width that hold predictions, from the least confident up."""
         found = []
@@ -179,13 +212,25 @@ class CategoryCalibration(Transformed):
             "overconfidence": estimate_json(self.overconfidence),
             "expected_calibration_error": self.expected_error,
             "expected_by_chance": self.expected_by_chance,
+            "hit_p_value": self.hit_p_value,
             "reliability": bins,
         }
 
+    def _error(self, hits: Tensor) -> Tensor:
+        """Expected error plus size of overconfidence of each draw of hits ``(rows, draws)``."""
+        table = torch.nn.functional.one_hot(self._bin_numbers(), BINS).T  # (bins, rows)
+        expected = table.double() @ self.confidence.double()
+        # Counts up to 2^24 are exact in float32, and several times faster than in doubles.
+        excess = (table.float() @ hits.float()).double() - expected[:, None]  # (bins, draws)
+        return (excess.abs().sum(dim=0) + excess.sum(dim=0).abs()) / len(hits)
+
     def _bins(self) -> list[Tensor]:
         """The members of each bin that is not empty."""
-        bins = (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
+        bins = self._bin_numbers()
         return [(bins == number).nonzero().squeeze(1) for number in bins.unique().tolist()]
+
+    def _bin_numbers(self) -> Tensor:
+        return (self.confidence.double() * BINS).long().clamp(max=BINS - 1)
 
 
 @dataclass(frozen=True)
@@ -196,14 +241,15 @@ class ColumnCalibration:
         name: Of the variable.
         n: How many predictions.
         distance: How far their PITs are from uniform, at most.
-        p_value: How often chance alone gives such a distance, or a greater one. A row may be there
-            several times, with more or less given: only the predictions with one amount of
-            evidence, the most frequent, are counted as independent, so that it errs upwards.
+        n_effective: How many independent ones they are worth, at least: a row may be there several
+            times, with more or less given. See `effective_number`.
+        p_value: How often chance alone gives such a distance, or a greater one, with so many.
     """
 
     name: str
     n: int
     distance: float
+    n_effective: float
     p_value: float
 
 
@@ -211,12 +257,26 @@ def by_column(parts: Sequence[Transformed], names: Sequence[str]) -> list[Column
     """The calibration of each variable, that with the least p-value first."""
     if not parts:
         return []
-    pit, variable = (torch.cat([getattr(p, field) for p in parts]) for field in ("pit", "variable"))
+    fields = ("pit", "variable", "row")
+    pit, variable, row = (torch.cat([getattr(p, field) for p in parts]) for field in fields)
     found = []
     for place in variable.unique().tolist():
-        mine = pit[variable == place]
-        distance = ks_distance(mine)
-        independent = max(int((part.variable == place).sum()) for part in parts)
-        p_value = ks_p_value(distance, independent)
-        found.append(ColumnCalibration(names[place], len(mine), distance, p_value))
+        mine = variable == place
+        distance, worth = ks_distance(pit[mine]), effective_number(row[mine])
+        p_value = ks_p_value(distance, worth)
+        found.append(ColumnCalibration(names[place], int(mine.sum()), distance, worth, p_value))
     return sorted(found, key=lambda column: column.p_value)
+
+
+def effective_number(row: Tensor) -> float:
+    r"""How many independent predictions some are worth, of which several may be of one row.
+
+    With w predictions of a row it is (sum w)^2 / sum w^2. The share of PITs up to a number t has a
+    variance of t (1 - t) over that if the predictions of a row are all alike, as for a column that
+    depends on no other, and less otherwise.
+
+    Args:
+        row: The number of the row of each. Shape ``(predictions,)``.
+    """
+    counts = row.unique(return_counts=True)[1].double()
+    return float(counts.sum().square() / counts.square().sum())

@@ -21,13 +21,14 @@ from anyorder.diagnostics.marginalisation import (
     marginalisation_differences,
 )
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
-from anyorder.diagnostics.predictions import SHARES, predictions
+from anyorder.diagnostics.predictions import SHARES, Predictions, predictions
 from anyorder.diagnostics.report import Check
 from anyorder.errors import QueryError, check_seed, check_sets
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import PathNetwork
 from anyorder.queries import answering, checked_question
 from anyorder.training.progress import stderr_bar
+from anyorder.variables import Kind
 
 ORDERS = 8
 """Random orders along which whole rows are walked."""
@@ -58,13 +59,14 @@ class Stage:
         title: What is shown meanwhile.
         passes: How many times it reads a row, about.
         least: Cells that a row must have.
-        run: From values and what the rows have to tensors whose last dimension is the rows.
+        run: From values, what the rows have and their numbers to tensors whose last dimension is
+            the rows.
     """
 
     title: str
     passes: int
     least: int
-    run: Callable[[Tensor, Tensor], Found]
+    run: Callable[[Tensor, Tensor, Tensor], Found]
 
 
 @answering
@@ -93,18 +95,22 @@ def check_model(
 def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage]:
     """All diagnostics by name; they draw from one generator, one after another."""
 
-    def each(function: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Found]:
-        return lambda x, have: (function(model, x, have, generator=generator),)
+    def each(function: Callable[..., Tensor]) -> Callable[[Tensor, Tensor, Tensor], Found]:
+        return lambda x, have, _: (function(model, x, have, generator=generator),)
+
+    def ratio(x: Tensor, have: Tensor, _: Tensor) -> Found:
+        return walk_and_ratio(model, x, have, generator=generator)
+
+    def predicted(x: Tensor, have: Tensor, rows: Tensor, *, kind: Kind, share: float) -> Found:
+        found = predictions(model, x, have, kind=kind, share=share, generator=generator)
+        return found._replace(row=rows.cpu()[found.row])
 
     # A masked network takes a pass for each variable asked, but cheaper ones.
     walk = 1 if model.is_one_pass else max(1, model.num_variables // 4)
     mixture = partial(order_log_probs, orders=ORDERS)
-    ratio = partial(walk_and_ratio, model, generator=generator)
     gaps = {
         "path": Stage("other orders", 2 * walk, 2, each(path_differences)),
-        "marginalisation": Stage(
-            "summing out", 2 * NODES * walk, 2, each(marginalisation_differences)
-        ),
+        "marginalisation": Stage("summing out", NODES * walk, 2, each(marginalisation_differences)),
         "ratio": Stage("ratios", 3 * walk, 2, ratio),
         "orders": Stage("mixtures of orders", (ORDERS + 1) * walk, 2, each(mixture)),
         "encoding": Stage("evidence", 2 * walk, 2, each(encoding_differences)),
@@ -119,7 +125,7 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
             f"calibration, {given} given",
             1,
             1,
-            partial(predictions, model, kind=kind, share=share, generator=generator),
+            partial(predicted, kind=kind, share=share),
         )
         for kind in sorted(kinds)
         for given, share in SHARES.items()
@@ -144,7 +150,7 @@ def _run(
             size = max(1, CELLS_AT_ONCE // (stage.passes * x.shape[1]))
             size = 1 if _has_energies(model) else size
             for rows in usable.split(size):
-                parts.append(stage.run(x[rows], have[rows]))
+                parts.append(stage.run(x[rows], have[rows], rows))
                 advance(len(rows) * stage.passes, stage.title)
             joined = tuple(torch.cat(one, dim=-1).cpu() for one in zip(*parts, strict=True))
             if joined[0].shape[-1]:
@@ -166,8 +172,10 @@ def _check(model: AnyOrderModel, rows: int, found: dict[str, Found]) -> Check:
     encoding = None
     if "encoding" in found:
         encoding = EncodingGap(found["encoding"][0], model.is_one_pass)
-    numbers = {g: found[f"continuous {g}"] for g in SHARES if f"continuous {g}" in found}
-    categories = {g: found[f"categorical {g}"] for g in SHARES if f"categorical {g}" in found}
+    numbers, categories = (
+        {g: Predictions(*found[f"{kind} {g}"]) for g in SHARES if f"{kind} {g}" in found}
+        for kind in ("continuous", "categorical")
+    )
     return Check(
         rows=rows,
         path=PathGap(found["path"][0]) if "path" in found else None,
@@ -178,6 +186,9 @@ def _check(model: AnyOrderModel, rows: int, found: dict[str, Found]) -> Check:
         orders=OrderSpread(found["orders"][0]) if "orders" in found else None,
         encoding=encoding,
         names=tuple(variable.name for variable in model.schema.variables),
-        numbers={given: NumberCalibration(part[0], part[-1]) for given, part in numbers.items()},
+        numbers={
+            given: NumberCalibration(part.pit, part.variable, part.row)
+            for given, part in numbers.items()
+        },
         categories={given: CategoryCalibration(*part) for given, part in categories.items()},
     )

@@ -5,32 +5,32 @@ should give the same. It does exactly where j is the last of its path; elsewhere
 thing that a trained model has learnt more or less well.
 
 Levels and atoms are summed one by one. A density is integrated by importance sampling without
-chance: the nodes are quantiles of two densities of x_j, given what comes before it on the path and
-given all of x_S, weighted by the mean of both. Where the integrand is much narrower than the first,
-it is like the second.
+chance: the nodes are quantiles of the mean of two densities of x_j, given what comes before it on
+the path and given all of x_S. Where the integrand is much narrower than the first, it is like the
+second. What is left to integrate over (0, 1) is a ratio that is smooth where both are, and at most
+twice the integrand over either, and Gauss and Legendre's rule converges fast on it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.special import ndtr
 
 from anyorder.conditionals.atomic import AtomicDistribution
 from anyorder.conditionals.continuous import ContinuousDistribution
 from anyorder.conditionals.mixed import MixedDistribution
+from anyorder.conditionals.quadrature import invert
 from anyorder.diagnostics.drawn_sets import log_prob_along, one_of, several, without
 from anyorder.diagnostics.gaps import Gap, verdict
 from anyorder.model import AnyOrderModel
 from anyorder.queries import answering
 from anyorder.variables import Variable
 
-NODES = 25
-"""Quantiles of each density: evenly spaced normal scores, on which the sum converges fast."""
-
-REACH = 6.0
-"""The outermost of them, in normal scores: beyond is a probability of a billionth."""
+NODES = 100
+"""Quantiles that stand for a density, each a pass. On mixtures of several modes that disagree by
+tenths of a nat the integral is then off by some thousandths, and by twice as much with 50."""
 
 MOST_VALUES = 256
 """Variables of more levels or atoms are not summed out: every value is a pass."""
@@ -87,7 +87,7 @@ def _num_values(variable: Variable) -> int:
 def _alike(target: Tensor, model: AnyOrderModel, columns: int) -> Iterator[Tensor]:
     """Rows that sum out the same variable, as many as fit into memory."""
     for variable in target.unique().tolist():
-        values = _num_values(_asked(model)[variable]) + 2 * NODES
+        values = _num_values(_asked(model)[variable]) + NODES
         size = max(1, CELLS_AT_ONCE // (values * columns))
         yield from (target == variable).nonzero().squeeze(1).split(size)
 
@@ -137,15 +137,22 @@ def _density(
 
 
 def _nodes(first: ContinuousDistribution, second: ContinuousDistribution) -> tuple[Tensor, Tensor]:
-    """Quantiles of two densities, and the logs of the lengths that they stand for."""
-    scores = torch.linspace(-REACH, REACH, NODES, dtype=torch.float64, device=first.like.device)
-    log_share = (-scores.square() / 2).log_softmax(dim=0)  # of the probability of a density
-    shares = ndtr(scores)[:, None].expand(-1, len(first.like))
-    nodes = torch.cat([density.icdf(shares) for density in (first, second)])
-    nodes = nodes.to(first.like.dtype)  # as the network will see them
+    """Quantiles of the mean of two densities, and the logs of the lengths that they stand for."""
+    like = first.like
+    points, parts = (
+        torch.from_numpy(rule).to(like.device) for rule in np.polynomial.legendre.leggauss(NODES)
+    )
+    shares = ((points + 1) / 2)[:, None].expand(-1, len(like))
+    ends = torch.stack([density.icdf(shares) for density in (first, second)])
+
+    def mean_cdf(values: Tensor) -> Tensor:
+        return (first.cdf(values) + second.cdf(values)) / 2
+
+    # As the network will see them.
+    nodes = invert(mean_cdf, shares, ends.amin(dim=0), ends.amax(dim=0)).to(like.dtype)
     logs = first.log_prob(nodes).double(), second.log_prob(nodes).double()
-    # A node has half of its density's share, over the mean of both densities.
-    log_weights = log_share.repeat(2)[:, None] - torch.logaddexp(*logs)
+    # The parts of (-1, 1) sum to two, as the densities do.
+    log_weights = parts.log()[:, None] - torch.logaddexp(*logs)
     # The second density integrates to one. What these nodes make of it instead is divided out, and
     # so is most of the error for integrands that are like it.
     log_weights = log_weights - (log_weights + logs[1]).logsumexp(dim=0)

@@ -32,6 +32,8 @@ class Predictions(NamedTuple):
     """Whether that level is the true one; of numbers, False."""
     variable: Tensor
     """Which variable it was."""
+    row: Tensor
+    """In which row."""
 
 
 @answering
@@ -61,10 +63,10 @@ def predictions(
     rows = asked.any(dim=1).nonzero().squeeze(1)
     if not len(rows):
         empty = torch.zeros(0, dtype=torch.float64)
-        return Predictions(empty, empty, empty.bool(), empty.long())
-    x, given = x[rows], given[rows]
+        return Predictions(empty, empty, empty.bool(), empty.long(), empty.long())
     target = one_of(asked[rows], generator=generator)
-    return _predicted(model, x, given, target, generator)
+    found = _predicted(model, x[rows], given[rows], target, generator)
+    return Predictions(*found, target.cpu(), rows.cpu())
 
 
 def _predicted(
@@ -73,7 +75,8 @@ def _predicted(
     given: Tensor,
     target: Tensor,
     generator: torch.Generator | None,
-) -> Predictions:
+) -> tuple[Tensor, Tensor, Tensor]:
+    """PITs, confidences and hits of one variable a row. Shapes ``(rows,)``."""
     conditional = model.predict(x, given, target[:, None])
     value = x.gather(1, target[:, None])
     mass = conditional.log_prob(value).double().exp()
@@ -84,5 +87,4 @@ def _predicted(
     if model.schema.variables[int(target[0])].kind == "categorical":
         top = conditional.mode()
         confidence, hit = conditional.log_prob(top).double().exp(), top == value
-    found = (pit.clamp(0, 1), confidence.clamp(max=1), hit, target[:, None])
-    return Predictions(*(part[:, 0].cpu() for part in found))
+    return pit[:, 0].clamp(0, 1).cpu(), confidence[:, 0].clamp(max=1).cpu(), hit[:, 0].cpu()

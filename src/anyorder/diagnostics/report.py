@@ -23,7 +23,7 @@ CHANCE = 0.87
 """The mean distance of n uniform numbers from uniform, times the root of n."""
 
 SUSPICIOUS = 0.01
-"""A p-value below this is not taken for chance."""
+"""A p-value below this is not taken for chance: the share of false alarms of a sentence."""
 
 OFF = 0.05
 """Probabilities that are off by this much mislead."""
@@ -150,12 +150,17 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
 
 def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     """How sure of its best guess the model is against how often it is right, where worst."""
-    given, worst = max(found.items(), key=lambda item: item[1].error_beyond_chance)
-    over, right, chance = worst.overconfidence, worst.accuracy, worst.expected_by_chance
-    is_real = abs(over.value) > 3 * over.se or worst.expected_error > 2 * chance
+    # The least p-value of redraws is that of all that is far off: the error decides among these.
+    given, worst = min(
+        found.items(), key=lambda item: (item[1].hit_p_value, -item[1].error_beyond_chance)
+    )
+    right, chance = worst.accuracy, worst.expected_by_chance
+    said = right.value + worst.overconfidence.value
+    # Bonferroni's correction: it holds although the same rows are there with more or less given.
+    is_real = len(found) * worst.hit_p_value < SUSPICIOUS
     return (
         f"Categories are calibrated worst with {given} given: the most probable level is said to "
-        f"be right in {right.value + over.value:.1%} of the rows and is in {percent(right)}; "
+        f"be right in {said:.1%} of the rows and is in {percent(right)}; "
         f"stated probabilities are off by {worst.expected_error:.1%} on average "
         f"(chance alone: about {chance:.1%}), {_trust(worst.expected_error, is_real)}."
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 from anyorder.conditionals.mixed import MixedDistribution
 from anyorder.conditionals.quadrature import NODES, invert, mean_rule
 from anyorder.data.categories import CategoryColumn
+from anyorder.data.code_ranges import codes_up_to
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.errors import ConfigError, QueryError, check_fraction
 from anyorder.model import AnyOrderModel
@@ -71,9 +72,11 @@ class Conditional:
         return np.where(missing, np.nan, found)
 
     def cdf(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The probability of at most each value."""
-        self._number("cdf")
-        codes, missing = self.column.encode(self._series(values))
+        """The probability of at most each value, as draws have it: in the steps of the column."""
+        column = self._number("cdf")
+        numbers = column.measurement.numbers(self._series(values), column.name)
+        missing = np.isnan(numbers)
+        codes = codes_up_to(column, np.where(missing, 0.0, numbers))
         return np.where(missing, np.nan, self._mixed("cdf", codes))
 
     def quantile(self, share: ArrayLike) -> Any:

@@ -32,22 +32,18 @@ from anyorder.estimators.table_fitting import (
     build,
     single_columns,
     split,
-    table_queries,
     train,
 )
 from anyorder.estimators.table_inputs import row_weights, with_target
 from anyorder.estimators.table_members import joined, members_for, members_of, train_members
 from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
-from anyorder.estimators.table_questions import column_set
-from anyorder.masks import MaskDistribution
+from anyorder.estimators.table_queries import Queries, check_any_order, law_of
 from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveRandom
-from anyorder.query_laws import QueryLaw, QueryList, as_query_law
+from anyorder.query_laws import QueryLaw, as_query_law
 from anyorder.storage import make_folder, replace_text
 from anyorder.training.fit import Fit
 from anyorder.training.settings import Clock, TrainingSettings, default_device
-
-Question = tuple[Sequence[str], Sequence[str], float]
 
 AVERAGE = 0.99
 """Decay of the average of weights that is kept: where few rows stop the training early, the weights
@@ -59,7 +55,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     Args:
         queries: The questions that it is trained for: "any", a query law, or a list of (given,
-            query, weight), the first two lists of column names.
+            query, weight), the first two lists of column names. A law has the columns that can be
+            asked in the order of the frame, whatever `order` is.
         context: Columns that are always given and never asked.
         order: Columns that come first in the canonical order; the others follow as they stand.
             Or "complete" (what most rows have first), "dependence" (relatives follow each other)
@@ -102,7 +99,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        queries: str | QueryLaw | MaskDistribution | Iterable[Question] = "any",
+        queries: Queries = "any",
         context: Sequence[str] = (),
         order: Sequence[str] | Order | None = None,
         types: Mapping[str, str] | None = None,
@@ -292,6 +289,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             return build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
 
         law, settings = self._query_law(table), self._settings(len(rows.x), len(held_out.x))
+        check_any_order(law)
         order = chosen_order(self.order, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
         names = [table.names[place] for place in order.tolist()]
         if kept is not None:
@@ -310,26 +308,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     def _query_law(self, table: TableSchema) -> QueryLaw:
         check_choice("missing", self.missing, get_args(Missing))
-        names, queries = table.names, self.queries
-        if isinstance(queries, str):
-            check_choice("queries", queries, ("any",))
-            return table_queries(len(names))
-        if isinstance(queries, QueryLaw | MaskDistribution):
-            law = as_query_law(queries)
-            if law.num_variables != len(names):
-                raise ConfigError(
-                    f"`queries` must be a law over the {len(names)} columns that can be asked; it "
-                    f"is over {law.num_variables}."
-                )
-            return law
-        entries = []
-        for given, query, weight in _questions(queries):
-            known, asked = (
-                column_set(table, part, argument="queries").nonzero().flatten().tolist()
-                for part in (given, query)
-            )
-            entries.append((known, asked, weight))
-        return QueryList(len(names), entries)
+        return law_of(self.queries, table)
 
     def _settings(self, rows: int, held_out: int) -> TrainingSettings:
         batch = min(check_count("batch", self.batch), max(rows, 1))
@@ -357,17 +336,6 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
         plain = {k: _plain(v) for k, v in options.items()}
         return {"domain": "table", "table": table.describe(), "options": plain, "target": target}
-
-
-def _questions(queries: Any) -> list[Question]:
-    """Questions that were listed, or an error that says how they are written."""
-    try:
-        return [(given, query, weight) for given, query, weight in queries]
-    except (TypeError, ValueError):
-        raise ConfigError(
-            '`queries` must be "any", a law, or a list of (given, query, weight), such as '
-            f'[(["age", "job"], "income", 1.0)]; got {queries!r}.'
-        ) from None
 
 
 def _listed(names: Any) -> list[Any]:

@@ -1,13 +1,16 @@
 """Models of one table along different orders, as one proper mixture of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from anyorder.data.categories import CategoryColumn
+from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import as_frame
+from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.estimators.table_answers import TableAnswers
 from anyorder.estimators.table_questions import Names, listed_names, read_evidence
@@ -25,16 +28,18 @@ class TableMixture:
     one. Averages of log-likelihoods over orders are bounds below it, and sum to less.
 
     Args:
-        models: Fitted on the same table, most usefully with different values of `order`.
+        models: Fitted on the same table, most usefully with different values of `order`. What has
+            a probability in one must have one in all: categories, their levels, and the values of
+            numbers that repeat.
     """
 
     def __init__(self, models: Sequence[TableAnswers]) -> None:
         self.models = list(models)
         if not self.models:
             raise ConfigError("`models` must hold a fitted model or more; got none.")
-        layouts = {tuple(model._fitted().layout) for model in self.models}
-        if len(layouts) > 1:
-            raise ConfigError("`models` must be fitted on the same columns; theirs differ.")
+        first, *others = (model._fitted() for model in self.models)
+        for other in others:
+            _check_alike(first, other)
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
         """The log-likelihood of each row; see `TableModel.log_prob`."""
@@ -80,6 +85,50 @@ class TableMixture:
         known = frame[[name for name in frame.columns if name in (*names, *context)]]
         logs = np.stack([model.log_prob(known) for model in self.models])
         return logs - _log_sum_exp(logs)
+
+
+class _Measure(NamedTuple):
+    """What a likelihood of a column is: a probability of these values, a density of others."""
+
+    kind: str
+    is_given: bool
+    masses: frozenset[Any]
+
+
+def _check_alike(first: TableSchema, other: TableSchema) -> None:
+    """Refuses tables whose likelihoods cannot be added: one has a density where one has a mass."""
+    if first.layout != other.layout:
+        raise ConfigError("`models` must be fitted on the same columns; theirs differ.")
+    if set(first.missing_values) != set(other.missing_values):
+        raise ConfigError("`models` must be fitted with the same `missing_values`; theirs differ.")
+    for name in first.layout:
+        one, two = _measure(first, name), _measure(other, name)
+        if one != two:
+            raise ConfigError(
+                f'`models` must take every column for the same; "{name}" {_difference(one, two)}. '
+                "Fit all of them on the same rows, with the same `types` and `context`."
+            )
+
+
+def _measure(table: TableSchema, name: str) -> _Measure:
+    if any(name == ignored.name for ignored in table.ignored):
+        return _Measure("ignored", False, frozenset())
+    column = table[name]
+    if isinstance(column, NumberColumn):
+        # As values: the numbers of times and of great integers count from an origin of their own.
+        values = column.restore(np.array(column.atom_values)).tolist() if column.atom_values else ()
+        return _Measure(column.kind, column.context, frozenset(values))
+    assert isinstance(column, CategoryColumn)
+    return _Measure(column.kind, column.context, frozenset(column.levels))
+
+
+def _difference(one: _Measure, two: _Measure) -> str:
+    if one.kind != two.kind:
+        return f"is of the kind {one.kind} in one and {two.kind} in another"
+    if one.is_given != two.is_given:
+        return "is always given (`context`) in one of them only"
+    value = min(one.masses ^ two.masses, key=repr)
+    return f"has the level or repeated value {value!r} in one of them only"
 
 
 def _log_sum_exp(logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from anyorder.data.code_ranges import code_range
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.errors import QueryError, nearest
@@ -153,14 +155,21 @@ def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
             f'"{name}" is a {column.kind}: give a value, or an interval (low, high) as a tuple; '
             f"got {value!r}."
         )
-    low, high = _end(column, value[0], -torch.inf), _end(column, value[1], torch.inf)
-    if low > high:
+    low, high = (_end(column, end) for end in value)
+    if low is not None and high is not None and low > high:
         raise QueryError(f'The interval of "{name}" must ascend; got {value!r}.')
-    return Interval(low, high)
+    found = code_range(column, low, high)
+    if found is None:
+        raise QueryError(
+            f'The interval of "{name}" must hold a value that the column can have, which is '
+            f"{column.summary}; got {value!r}. Widen it to the next one."
+        )
+    return Interval(*found)
 
 
-def _end(column: NumberColumn, end: Any, open_end: float) -> float:
+def _end(column: NumberColumn, end: Any) -> float | None:
+    """The number of an end of an interval; None where it is open."""
     if end is None:
-        return open_end
-    codes, missing = column.encode(pd.Series([end], name=column.name))
-    return open_end if missing[0] else float(codes[0])
+        return None
+    number = column.measurement.numbers(pd.Series([end], name=column.name), column.name)[0]
+    return None if np.isnan(number) else float(number)

@@ -150,7 +150,7 @@ class RobotStudy:
             have = torch.ones(len(x), scaling.num_actions, dtype=torch.bool)
             for words, share in SHARES.items():
                 said = predictions(model, x, have, kind="continuous", share=share, generator=source)
-                covered = NumberCalibration(said.pit, said.variable).coverage(LEVEL)
+                covered = NumberCalibration(said.pit, said.variable, said.row).coverage(LEVEL)
                 found.setdefault(words, []).append(covered.rows.mean())
         return {
             f"{COVERAGE}_{words.replace(' ', '_')}_given": Estimate(torch.stack(means))
