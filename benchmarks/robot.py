@@ -4,13 +4,15 @@
 
 A decision is an action of nine dimensions for an observation of 30 numbers: four are told and five
 filled in, or all nine are decided. Control at 12.5 Hz leaves 80 ms. Times are milliseconds of the
-processor, so that a busy machine counts less; the ratios are to a cloning policy of the same size,
-measured in turns with it.
+processor, so that a busy machine counts less; the ratios are of policies of the same size, measured
+in turns.
 
     fill           the conditional policy, four dimensions told
     full           the conditional policy, nothing told
+    masked         the same with the masked perceptron, a pass for each dimension
     cloning        the cloning policy
     fill_ratio     fill / cloning
+    masked_ratio   masked / full
     paper_...      the same with the paper's network, eight layers of width 2048
 """
 
@@ -50,8 +52,8 @@ def policies(prefix: str, size: dict[str, Any]) -> dict[str, Decision]:
     once = TrainingSettings(batch=8, steps=1, warmup=0)
     cloning = CloningPolicy(**size, settings=once).fit(demonstrations)
     conditional = ConditionalPolicy(**size, settings=once).fit(demonstrations)
+    masked = ConditionalPolicy(**size, network="perceptron", settings=once).fit(demonstrations)
     seen = demonstrations.observations[0]
-    conditional.start(0)
 
     def decide(policy: FittedPolicy, told: dict[int, float] | None) -> Decision:
         return lambda: policy.act(seen, told)
@@ -59,6 +61,7 @@ def policies(prefix: str, size: dict[str, Any]) -> dict[str, Decision]:
     return {
         f"{prefix}fill": decide(conditional, TOLD),
         f"{prefix}full": decide(conditional, None),
+        f"{prefix}masked": decide(masked, None),
         f"{prefix}cloning": decide(cloning, None),
     }
 
@@ -119,6 +122,7 @@ def _measured(timed: dict[str, Decision], rounds: int) -> dict[str, tuple[float,
     columns = dict(zip(timed, torch.from_numpy(times).T, strict=True))
     for prefix in ("", "paper_"):
         columns[f"{prefix}fill_ratio"] = columns[f"{prefix}fill"] / columns[f"{prefix}cloning"]
+        columns[f"{prefix}masked_ratio"] = columns[f"{prefix}masked"] / columns[f"{prefix}full"]
     return {name: (float(one.mean()), standard_error(one)) for name, one in columns.items()}
 
 

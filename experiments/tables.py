@@ -160,11 +160,11 @@ def table6() -> str:
         paper = "{:.2f} ± {:.2f}".format(*PAPER_REWARD[name]) if name in PAPER_REWARD else ""
         cells = f"{found['value']:.2f} | {found['se']:.2f} | {seeds['se']:.2f} | {paper}"
         lines.append(f"| `{name}`: {row.meaning} | {cells} |")
-    lines += ["", "| paired difference | mean | ± episodes | ± trainings |", "|---|---|---|---|"]
+    lines += ["", "| paired difference | mean | ± asked | ± trainings |", "|---|---|---|---|"]
     paired = {(p["a"], p["b"], p["metric"]): p for p in kept["paired"]}
     for (a, b, metric), pair in paired.items():
         if not metric.endswith(BY_SEED):
-            words = ", nats of held-out actions" if metric == NATS else ""
+            words = f", nats of {NATS[metric]}" if metric in NATS else ""
             by_seed = paired[a, b, metric + BY_SEED]["se"]
             cells = f"{pair['difference']:+.2f} | {pair['se']:.2f} | {by_seed:.2f}"
             lines.append(f"| `{a}` - `{b}`{words} | {cells} |")

@@ -32,6 +32,7 @@ LAYERS = [
         "networks.single_stream",
         "networks.residual_mlp",
         "networks.state_mlp",
+        "networks.state_path",
     ],
     ["networks.patches", "networks.patch_state", "networks.patch_trunk"],
     ["networks.patch_decoder"],

@@ -51,9 +51,10 @@ def test_decisions_of_policies_are_timed(monkeypatch, capsys, tmp_path):
     robot.main(rounds=2, json=True, record=tmp_path / "robot.json")
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {
-        "fill", "full", "cloning", "fill_ratio",
-        "paper_fill", "paper_full", "paper_cloning", "paper_fill_ratio",
-    }  # fmt: skip
+        f"{prefix}{name}"
+        for prefix in ("", "paper_")
+        for name in ("fill", "full", "masked", "cloning", "fill_ratio", "masked_ratio")
+    }
     assert found["full"] > found["cloning"] > 0
     assert len(json.loads((tmp_path / "robot.json").read_text())["rows"]) == len(found)
 

@@ -417,6 +417,24 @@ def test_rows_of_the_joint_are_calibrated_and_others_are_not(share, generator):
         assert (found.p_value > 0.01) == calibrated
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_along_the_path_all_that_comes_before_is_known(share, monkeypatch, generator):
+    model, asked = toy_model("masked", RemoveGreatest(ORDER)), []
+    predict = model.predict
+    monkeypatch.setattr(model, "predict", lambda *a: asked.append(a) or predict(*a))
+    everything = torch.ones(200, 4, dtype=torch.bool)
+    x = all_values()[torch.arange(200) % len(all_values())]
+    options = {"kind": "categorical", "share": share, "along_path": True}
+    predictions(model, x, everything, **options, generator=generator)
+    ((_, known, targets),) = asked
+    place = torch.tensor(ORDER).argsort()
+    before = place < place[targets]
+    assert (known | ~before).all()
+    assert not known.gather(1, targets).any()
+    # What comes later is known if it was given, and nothing was at a share of 0.
+    assert bool((known & ~before).any()) == (share > 0)
+
+
 def test_the_pit_at_an_atom_is_spread_over_its_mass(generator):
     """Values of the model's own: uniform with atoms too, though 25% of the values are one."""
     model = atomic_model()

@@ -12,8 +12,9 @@ from anyorder.conditionals.heads import MeanConditionals
 from anyorder.data.kitchen import JOINTS, POSITIONS, SCORED
 from anyorder.data.robot_toy import MOVE, ToyKitchen, toy_demonstrations
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
-from anyorder.losses import BlindLoss
+from anyorder.losses import BlindLoss, MacLoss, PathLoss
 from anyorder.networks.state_mlp import StateMlp
+from anyorder.networks.state_path import StatePath
 from anyorder.policy.cloning import CloningPolicy
 from anyorder.policy.conditional import ConditionalPolicy, action_queries
 from anyorder.policy.rollouts import rollout, rollouts
@@ -99,6 +100,59 @@ def test_the_cloning_policy_is_blind_and_the_conditional_one_is_not(
     assert not np.allclose(*found)
 
 
+def test_a_decision_reads_the_state_once(conditional, demonstrations):
+    network, passes = conditional.model_.network, []
+    hook = network.enter.register_forward_hook(lambda *_: passes.append(1))
+    conditional.act(demonstrations.observations[0])
+    hook.remove()
+    assert len(passes) == 1
+
+
+def test_means_are_those_of_one_question_after_another(conditional, demonstrations):
+    """The walk with what it remembers is `predict` with all that is known, step by step."""
+    model, scaling = conditional.fitted()
+    seen, told = demonstrations.observations[3], {2: 0.4, 7: -0.1}
+    x, known = scaling.question(seen, told)
+    for target in (~known[0]).nonzero()[:, 0].tolist():
+        with torch.no_grad():
+            x[:, target] = model.predict(x, known, torch.tensor([[target]])).mean()[:, 0]
+        known[:, target] = True
+    conditional.how = "mean"
+    action = conditional.act(seen, told)
+    conditional.how = "sample"
+    assert np.allclose(action, scaling.action(x[0], told), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "objective"),
+    [("path", StatePath, PathLoss), ("perceptron", StateMlp, MacLoss)],
+)
+def test_both_networks_are_trained_on_the_same_edges(network, kind, objective, demonstrations):
+    """One draws questions, with all of their factors, the other single factors of them."""
+    policy = ConditionalPolicy(network=network, **SMALL).fit(demonstrations)
+    assert isinstance(policy.model_.network, kind)
+    found = policy._objective(JOINTS)
+    assert isinstance(found, objective)
+    source, every = torch.Generator().manual_seed(0), torch.arange(JOINTS)
+    if network == "path":
+        query, *_ = found.draw(policy.model_, 20_000, generator=source)
+        shares = torch.zeros(JOINTS).double()
+        for size in range(1, JOINTS + 1):  # sizes of what is known, each counted once a factor
+            known = JOINTS - size + every[:size]
+            shares[known] += (query.sum(dim=1) == size).double().mean() / size
+    else:
+        observed, weights = found.draw(policy.model_, 20_000, generator=source)
+        assert (weights.sum(dim=1) == 1).all()
+        first = (~observed).int().argmax(dim=1)
+        assert torch.equal(weights.argmax(dim=1), first)  # the next on the path, and no other
+        shares = torch.bincount(observed.sum(dim=1), minlength=JOINTS) / 20_000
+    # Every factor of a whole action counts 1/2, and of the rest of a random set of c given, 1/18.
+    whole, rest = torch.full((JOINTS,), 0.5).double(), (every + 1) / 18
+    expected = (whole + rest) / (whole + rest).sum()
+    # A share's standard error is below 0.003.
+    torch.testing.assert_close(shares.double(), expected.double(), rtol=0, atol=0.012)
+
+
 @pytest.mark.parametrize("how", ["sample", "likeliest", "mean"])
 def test_an_episode_is_a_function_of_its_seed(how, conditional, demonstrations):
     seen, policy = demonstrations.observations[5], conditional
@@ -160,6 +214,8 @@ def test_questions_that_make_no_sense(conditional, demonstrations):
         ConditionalPolicy(how="best")
     with pytest.raises(ConfigError, match='how="mean"'):
         ConditionalPolicy(temperature=0)
+    with pytest.raises(ConfigError, match='"perceptron"'):
+        ConditionalPolicy(network="mlp")
 
 
 def test_a_training_that_was_stopped_is_a_policy_too(demonstrations, tmp_path):

@@ -4,11 +4,13 @@ import json
 import re
 
 import pytest
+import torch
 
 from anyorder.cli import main
 from anyorder.data import kitchen
 from anyorder.reproduce.robot_models import ROWS, SCALES, TRAINED
 from anyorder.reproduce.showing import TOO_SHORT
+from anyorder.reproduce.table6 import Crossed
 from experiments import tables
 
 
@@ -19,20 +21,19 @@ def test_the_table_at_its_smallest(tmp_path, capsys, monkeypatch):
     rewards = {row["model"]: row for row in document["rows"] if row["metric"] == "reward"}
     assert set(rewards) == set(ROWS)
     scale = SCALES["tiny"]
-    assert {row["n"] for row in rewards.values()} == {
-        scale.seeds * scale.episodes * len(scale.operated)
-    }
+    assert {row["n"] for row in rewards.values()} == {scale.episodes * len(scale.operated)}
     by_seed = {row["n"] for row in document["rows"] if row["metric"] == "reward_by_seed"}
     assert by_seed == {scale.seeds}
     metrics = {row["metric"] for row in document["rows"] if row["model"] == "mac"}
-    assert {"conditional_nats", "coverage_half_given", "coverage_nothing_given"} <= metrics
+    assert {"conditional_nats", "whole_nats", "coverage_half_given"} <= metrics
+    assert "coverage_nothing_given_by_seed" in metrics
     pairs = {(pair["a"], pair["b"], pair["metric"]) for pair in document["paired"]}
     assert ("mac_fill", "bc_fill", "reward_by_seed") in pairs
-    assert ("mac", "uniform", "conditional_nats") in pairs
+    assert {("mac", "uniform", m) for m in ("conditional_nats", "whole_nats_by_seed")} <= pairs
     assert document["command"] == "anyorder reproduce table6 --scale tiny --seed 0"
     assert json.loads(record.read_text())["rows"] == document["rows"]
 
-    monkeypatch.setattr(tables, "_record", lambda _: document)
+    monkeypatch.setattr(tables, "record", lambda _: document)
     lines = tables.table6().splitlines()
     assert sum(line.startswith(tuple(f"| `{name}`: " for name in ROWS)) for line in lines) == 4
     assert any(line.startswith("| `mac_fill` - `bc_fill` | ") for line in lines)
@@ -46,6 +47,19 @@ def test_the_table_at_its_smallest(tmp_path, capsys, monkeypatch):
     assert TOO_SHORT in shown
     assert "2.000 ± 0.050" in shown  # the paper's
     assert all(row.meaning in shown for row in ROWS.values())
+
+
+def test_trainings_that_are_asked_the_same_are_not_counted_twice():
+    """As many copies of a training as one likes do not make its error over demonstrations less."""
+    scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)).double()
+    once, often = Crossed(scores), Crossed(scores.expand(9, -1))
+    assert often.by_asked.se == pytest.approx(once.by_asked.se)
+    assert len(often.by_asked.rows) == 40
+    assert often.by_seed.se == pytest.approx(0, abs=1e-12)
+    # What every training gains alike, whatever the demonstration, has no error at all.
+    gained = often.minus(Crossed(scores.expand(9, -1) - 0.5))
+    assert gained.named("nats")["nats"].value == pytest.approx(0.5)
+    assert all(one.se == pytest.approx(0, abs=1e-12) for one in gained.named("nats").values())
 
 
 MISTAKES = {

@@ -69,7 +69,7 @@ def test_a_record_becomes_a_table_of_the_documents(monkeypatch):
         "rows": rows,
         "paired": [{**pair, "difference": 0.5, "se": 0.25}],
     }
-    monkeypatch.setattr(tables, "_record", lambda _: record)
+    monkeypatch.setattr(tables, "record", lambda _: record)
     assert tables.table4().splitlines() == [
         "| | `mac` | `path` |",
         "|---|---|---|",

@@ -43,6 +43,7 @@ from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp
 from .networks.single_stream import SingleStreamPathTransformer as SingleStreamPathTransformer
 from .networks.state_mlp import StateMlp as StateMlp
+from .networks.state_path import StatePath as StatePath
 from .networks.transformer import Transformer as Transformer
 from .networks.unet import Unet as Unet
 from .policy.cloning import CloningPolicy as CloningPolicy

@@ -46,14 +46,26 @@ def walk(
 def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Step by step: the rows whose path goes on, and the next variable of each."""
     path, num_asked = path_lists(query, rank)
-    for step in range(int(num_asked.max())):
-        rows = (num_asked > step).nonzero().squeeze(1)
-        yield rows, path[rows, step]
+    shortest, longest = (int(number) for number in num_asked.aminmax())
+    rows = torch.arange(len(path), device=path.device)
+    for step in range(longest):
+        if step < shortest:  # all of them, without a search that costs more than a small network
+            yield rows, path[:, step]
+            continue
+        going = (num_asked > step).nonzero().squeeze(1)
+        yield going, path[going, step]
 
 
 def _draws(rows: Tensor, n: int) -> Tensor:
     """The places of all draws of some rows."""
+    if n == 1:
+        return rows
     return (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
+
+
+def _for_draws(targets: Tensor, n: int) -> Tensor:
+    """What all draws of each row have in common, for each of them."""
+    return targets if n == 1 else targets.repeat_interleave(n)
 
 
 def _plain_steps(
@@ -63,7 +75,7 @@ def _plain_steps(
     evidence, ranks = (tensor.repeat_interleave(n, dim=0) for tensor in (given, rank))
     told = torch.zeros_like(evidence)
     for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
+        draws, wanted = _draws(rows, n), _for_draws(targets, n)
         known = (filled[draws], told[draws], evidence[draws], ranks[draws])
         yield draws, wanted, _next(model, *known, wanted)
         told[draws, wanted] = True
@@ -90,7 +102,7 @@ def _cached_steps(
     alive = torch.arange(len(query), device=query.device)
     told: Tensor | None = None
     for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), targets.repeat_interleave(n)
+        draws, wanted = _draws(rows, n), _for_draws(targets, n)
         if len(rows) < len(alive):
             kept = torch.searchsorted(alive, rows)
             state = state.select(kept)

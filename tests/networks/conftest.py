@@ -8,6 +8,7 @@ from anyorder.networks.patch_path import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.networks.state_path import StatePath
 from anyorder.networks.transformer import Transformer
 from anyorder.networks.unet import Unet
 
@@ -26,6 +27,24 @@ def wake(network: torch.nn.Module) -> torch.nn.Module:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return network.eval()
+
+
+class SeeingNothing(StatePath):
+    """Numbers and a state that never changes, for rows that have neither."""
+
+    def __init__(self, num_variables: int, **shape):
+        numbers = (Variable.continuous(f"x{i}") for i in range(num_variables))
+        super().__init__(Schema((*numbers, Variable.continuous("s", context=True))), **shape)
+
+    def forward(self, x, query, given, rank):
+        return super().forward(_with_state(x), query, given, rank)
+
+    def encode(self, x, given):
+        return super().encode(_with_state(x), given)
+
+
+def _with_state(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (0, 1), value=1)
 
 
 @pytest.fixture
@@ -51,11 +70,13 @@ TRUNK = {"trunk_layers": 2, "trunk_width": 8, "trunk_heads": 2}
 
 @pytest.fixture(
     params=[(net, kind) for net in PATH_NETWORKS for kind in ("both", "rotary", "table")]
-    + [("patch", "image")],
+    + [("patch", "image"), ("state", "numbers")],
     ids="-".join,
 )
 def path_network(request) -> torch.nn.Module:
     network, kind = request.param
+    if kind == "numbers":
+        return wake(SeeingNothing(NUM_VARIABLES, width=16, hidden=12, blocks=2))
     if kind == "image":
         return wake(PatchPathTransformer(ALIKE, **PATCHES, **TRUNK, **SHAPE))
     if kind == "table":

@@ -44,6 +44,7 @@ def predictions(
     *,
     kind: Kind,
     share: float,
+    along_path: bool = False,
     generator: torch.Generator | None = None,
 ) -> Predictions:
     """Predicts one cell of a kind in each row that has one, given some other cells.
@@ -54,6 +55,8 @@ def predictions(
         have: What the rows have, a variable or more. Shape ``(rows, vars)``.
         kind: "categorical" or "continuous".
         share: How much is given of all cells but one.
+        along_path: Whether all that comes before the cell on the path of the rest is known too: a
+            model that was trained on paths alone is never asked otherwise.
         generator: The source of randomness: of what is given, of the cell, and of PITs at steps.
     """
     sizes = ((have.sum(dim=1) - 1) * share).round().long()
@@ -65,7 +68,12 @@ def predictions(
         empty = torch.zeros(0, dtype=torch.float64)
         return Predictions(empty, empty, empty.bool(), empty.long(), empty.long())
     target = one_of(asked[rows], generator=generator)
-    found = _predicted(model, x[rows], given[rows], target, generator)
+    x, given = x[rows], given[rows]
+    if along_path:
+        rest = have[rows] & ~given
+        rank = model.protocol.rank(rest, generator=generator)
+        given = given | (rest & (rank < rank.gather(1, target[:, None])))
+    found = _predicted(model, x, given, target, generator)
     return Predictions(*found, target.cpu(), rows.cpu())
 
 

@@ -14,7 +14,7 @@ from anyorder.variables import Schema
 
 
 class CloningPolicy(FittedPolicy):
-    """The same network as `ConditionalPolicy`, never shown an action, trained by least squares.
+    """A perceptron that is never shown an action, trained by least squares.
 
     What it is told it does, and the rest of its action is what it would have been anyway.
 
@@ -39,8 +39,8 @@ class CloningPolicy(FittedPolicy):
         nothing = torch.zeros_like(every, dtype=torch.bool)
         return scaling.action(model.predict(x, nothing, every).mean()[0], told)
 
-    def _conditionals(self, schema: Schema) -> Conditionals:
-        return MeanConditionals(schema, width=self.features)
+    def _conditionals(self, schema: Schema, width: int) -> Conditionals:
+        return MeanConditionals(schema, width=width)
 
     def _objective(self, num_actions: int) -> Objective:
         del num_actions

@@ -13,7 +13,9 @@ from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.heads import MixtureConditionals, SplineConditionals
 from anyorder.data.robot import Array, Demonstrations
 from anyorder.errors import ConfigError, check_choice, check_count
-from anyorder.losses import ArdmLoss, MacLoss, Objective
+from anyorder.losses import ArdmLoss, MacLoss, Objective, PathLoss
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.state_path import StatePath
 from anyorder.policy.contracts import Told
 from anyorder.policy.fitted import POLICY_SETTINGS, REACH, SPREAD, FittedPolicy
 from anyorder.queries import log_prob
@@ -21,10 +23,12 @@ from anyorder.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
 from anyorder.query_mixtures import MixtureQueries
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
+from anyorder.walks import walk
 
 How = Literal["mean", "sample", "likeliest"]
 Head = Literal["mixture", "spline"]
 Law = Literal["mac", "uniform"]
+Network = Literal["path", "perceptron"]
 
 COMPONENTS = 20
 """Gaussians of a dimension, as in the paper."""
@@ -46,8 +50,10 @@ class ConditionalPolicy(FittedPolicy):
         draws: For "likeliest".
         temperature: Below 1 sharpens what is drawn.
         head: The density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
-        law: What it is trained on: "mac", the masks that its questions walk over, or "uniform", all
-            masks alike.
+        law: What it is trained on: "mac", exactly the factors that its questions walk over (see
+            `action_queries`), or "uniform", every dimension given any others.
+        network: "path" reads the state once for all dimensions of an action; "perceptron", the
+            paper's, takes a pass for each.
         hidden: Width of the network.
         blocks: Its residual blocks, two layers each.
         spread: How far joints are moved in training; see `FittedPolicy`.
@@ -75,6 +81,7 @@ class ConditionalPolicy(FittedPolicy):
         temperature: float = 1.0,
         head: Head = "mixture",
         law: Law = "mac",
+        network: Network = "path",
         hidden: int = 256,
         blocks: int = 4,
         spread: float = SPREAD,
@@ -87,12 +94,13 @@ class ConditionalPolicy(FittedPolicy):
         check_choice("how", how, get_args(How))
         check_choice("head", head, get_args(Head))
         check_choice("law", law, get_args(Law))
+        check_choice("network", network, get_args(Network))
         if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
             raise ConfigError(
                 f'`temperature` must be above 0 and finite; got {temperature!r}. Use how="mean".'
             )
         self.how, self.draws, self.temperature = how, check_count("draws", draws), temperature
-        self.head, self.law = head, law
+        self.head, self.law, self.network = head, law, network
         self._source = torch.Generator()
 
     def start(self, seed: int) -> None:
@@ -105,14 +113,16 @@ class ConditionalPolicy(FittedPolicy):
         model, scaling = self.fitted()
         x, known = scaling.question(observation, told)
         draws = self.draws if self.how == "likeliest" else 1
-        x, known, logs = x.repeat(draws, 1), known.repeat(draws, 1), torch.zeros(draws)
-        for target in (~known[0]).nonzero()[:, 0].tolist():  # along the canonical order
-            density = model.predict(x, known, torch.full((draws, 1), target))
+        filled, logs = x.repeat(draws, 1), torch.zeros(draws)
+        rank = model.protocol.rank(~known)
+        for rows, targets, density in walk(
+            model, filled, query=~known, given=known, rank=rank, n=draws
+        ):
             values = density.mean() if self.how == "mean" else self._drawn(density)
             if draws > 1:
-                logs += density.log_prob(values)[:, 0]
-            x[:, target], known[:, target] = values[:, 0], True
-        return scaling.action(x[int(logs.argmax())], told)
+                logs += density.log_prob(values)
+            filled[rows, targets] = values
+        return scaling.action(filled[int(logs.argmax())], told)
 
     def log_prob(self, demonstrations: Demonstrations, question: Query) -> Tensor:
         """Log densities of p(a_u | a_e, s) of steps, in the units of the actions.
@@ -131,22 +141,32 @@ class ConditionalPolicy(FittedPolicy):
         drawn: Tensor = tempered.sample(generator=self._source)
         return drawn
 
-    def _conditionals(self, schema: Schema) -> Conditionals:
+    def _network(self, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        if self.network == "perceptron":
+            return super()._network(schema)
+        return StatePath(schema, hidden=self.hidden, blocks=self.blocks)
+
+    def _conditionals(self, schema: Schema, width: int) -> Conditionals:
         if self.head == "spline":
-            return SplineConditionals(schema, width=self.features)
-        return MixtureConditionals(schema, width=self.features, components=COMPONENTS)
+            return SplineConditionals(schema, width=width)
+        return MixtureConditionals(schema, width=width, components=COMPONENTS)
 
     def _objective(self, num_actions: int) -> Objective:
+        """The nats of questions, each factor counted once: what `log_prob` answers."""
         if self.law == "uniform":
             return ArdmLoss()
-        return MacLoss(action_queries(num_actions), weighting="edge", reweight=False)
+        law = action_queries(num_actions)
+        if self.network == "perceptron":
+            return MacLoss(law, weighting="edge", reweight=False, targets="drawn")
+        # Nothing is padded here: a batch of questions of all sizes has the steadier gradient.
+        return PathLoss(law, weighting="edge", one_size=False)
 
     def _law(self) -> QueryLaw | None:
         _, scaling = self.fitted()
         return None if self.law == "uniform" else action_queries(scaling.num_actions)
 
     def _options(self) -> dict[str, Any]:
-        names = ("how", "draws", "temperature", "head", "law")
+        names = ("how", "draws", "temperature", "head", "law", "network")
         return {name: getattr(self, name) for name in names}
 
     def __getstate__(self) -> dict[str, Any]:

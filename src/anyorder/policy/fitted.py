@@ -16,6 +16,7 @@ from anyorder.data.robot import Array, Demonstrations
 from anyorder.errors import CheckpointError, ConfigError
 from anyorder.losses import Objective
 from anyorder.model import AnyOrderModel
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.state_mlp import StateMlp
 from anyorder.policy.contracts import Told
 from anyorder.policy.scaling import Scaling
@@ -59,9 +60,6 @@ class FittedPolicy(ABC):
     domain: ClassVar[str]
     """What the folder of a saved policy says that it is."""
 
-    features: ClassVar[int] = 64
-    """Numbers that the network gives the head of each dimension."""
-
     def __init__(
         self,
         *,
@@ -82,8 +80,8 @@ class FittedPolicy(ABC):
         """See `Policy.act`."""
 
     @abstractmethod
-    def _conditionals(self, schema: Schema) -> Conditionals:
-        """The head."""
+    def _conditionals(self, schema: Schema, width: int) -> Conditionals:
+        """The head, for features of a width."""
 
     @abstractmethod
     def _objective(self, num_actions: int) -> Objective:
@@ -165,12 +163,15 @@ class FittedPolicy(ABC):
         """The questions that a fitted policy was trained for, if it was trained for any."""
         return None
 
+    def _network(self, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        return StateMlp(schema, hidden=self.hidden, blocks=self.blocks)
+
     def _build(self, scaling: Scaling) -> AnyOrderModel:
         schema = scaling.schema
         with torch.random.fork_rng():
             torch.manual_seed(self.settings.seed)
-            network = StateMlp(schema, width=self.features, hidden=self.hidden, blocks=self.blocks)
-            conditionals = self._conditionals(schema)
+            network = self._network(schema)
+            conditionals = self._conditionals(schema, network.width)
         protocol = RemoveGreatest(lexicographic(scaling.num_actions))
         return AnyOrderModel(schema, network, conditionals, protocol)
 

@@ -22,7 +22,7 @@ from anyorder.policy.conditional import ConditionalPolicy
 from anyorder.policy.contracts import Policy
 from anyorder.policy.fitted import FittedPolicy
 from anyorder.policy.rollouts import Episode, rollouts
-from anyorder.query_laws import ConditionalQueries
+from anyorder.query_laws import ConditionalQueries, Query
 from anyorder.reproduce.robot_models import ROWS, TRAINED, RobotScale, TableRow
 
 LEVEL = 0.8
@@ -34,7 +34,10 @@ FIRST_EPISODE = 1
 POLICY = "policy"
 """The folder of a trained policy in that of its training."""
 
-REWARD, NATS, COVERAGE = "reward", "conditional_nats", "coverage"
+REWARD, COVERAGE = "reward", "coverage"
+
+NATS = {"conditional_nats": "the rest of an action", "whole_nats": "whole actions"}
+"""The two kinds of questions whose likelihoods are measured, in words."""
 
 
 @dataclass(frozen=True)
@@ -128,19 +131,26 @@ class RobotStudy:
         return [_evenly(test.chosen([i]), self.scale.steps_asked) for i in range(len(test))]
 
     def _likelihood(self, policy: ConditionalPolicy) -> dict[str, Estimate]:
-        """Nats of p(a_u | a_e, s), the rest of a random set, a mean a demonstration."""
+        """Nats of the rest of an action given a random part, and of all of it.
+
+        Each is a mean a demonstration; see `NATS`.
+        """
         source, nats = torch.Generator().manual_seed(self.seed), []
         for steps in self._asked():
             law = ConditionalQueries(steps.actions.shape[1])
-            question = law.sample(steps.num_steps, generator=source)
-            nats.append(policy.log_prob(steps, question).mean())
-        return {NATS: Estimate(torch.stack(nats))}
+            rest = law.sample(steps.num_steps, generator=source)
+            nothing = torch.zeros_like(rest.given)
+            questions = (rest, Query(nothing, ~nothing))
+            nats.append(torch.stack([policy.log_prob(steps, one).mean() for one in questions]))
+        columns = torch.stack(nats).unbind(dim=1)
+        return {metric: Estimate(column) for metric, column in zip(NATS, columns, strict=True)}
 
     def _calibration(self, policy: ConditionalPolicy) -> dict[str, Estimate]:
         """How often actions lie in their intervals of 0.8, by how much of an action is given.
 
-        Joints are moved and actions shaken as in training, because that is what the densities are
-        of: those of demonstrations as they are would seem too wide.
+        A dimension is asked as a decision asks it, with those before it on the path known. Joints
+        are moved and actions shaken as in training, because that is what the densities are of:
+        those of demonstrations as they are would seem too wide.
         """
         model, scaling = policy.fitted()
         found: dict[str, list[Tensor]] = {}
@@ -149,7 +159,8 @@ class RobotStudy:
             x, _ = policy.rows(steps, scaling).batch(0, steps.num_steps, generator=source)
             have = torch.ones(len(x), scaling.num_actions, dtype=torch.bool)
             for words, share in SHARES.items():
-                said = predictions(model, x, have, kind="continuous", share=share, generator=source)
+                asked: dict[str, Any] = {"share": share, "along_path": True, "generator": source}
+                said = predictions(model, x, have, kind="continuous", **asked)
                 covered = NumberCalibration(said.pit, said.variable, said.row).coverage(LEVEL)
                 found.setdefault(words, []).append(covered.rows.mean())
         return {

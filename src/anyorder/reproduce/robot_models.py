@@ -113,12 +113,14 @@ TRAINED: Mapping[str, Trained] = {
         "behavioural cloning, of another seed", CloningPolicy, _cloning(OTHER_SEED)
     ),
     "mac": Trained(
-        "p(a_u | a_e, s), trained on the masks of its questions",
+        "p(a_u | a_e, s), trained on the factors of its questions",
         ConditionalPolicy,
         _conditional("mac"),
     ),
     "uniform": Trained(
-        "the same, trained on all masks alike", ConditionalPolicy, _conditional("uniform")
+        "the same, trained on every dimension given any others",
+        ConditionalPolicy,
+        _conditional("uniform"),
     ),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from anyorder.data.robot_replay import LOGS, completed_share, read_logs
 from anyorder.data.robot_sources import load_kitchen
@@ -33,7 +34,7 @@ PAIRS = (
 """Differences that the table states, a - b: positive is better for a."""
 
 BY_SEED = "_by_seed"
-"""Ends the name of a metric whose rows are the means of trainings, not single episodes."""
+"""Ends the name of a metric whose error is over trainings, not over what they were asked."""
 
 
 def table6(options: RobotOptions) -> None:
@@ -71,41 +72,69 @@ def _scale(options: RobotOptions) -> RobotScale:
 
 
 @dataclass(frozen=True)
+class Crossed:
+    """What every training scored on every demonstration, or in every episode.
+
+    All trainings are asked about the same test demonstrations, and act in episodes of the same
+    seeds and operated dimensions, so that their scores are no independent draws: two errors are
+    given, each over means, and neither holds the other. For a likelihood the one over
+    demonstrations tells how far other demonstrations would move it. For a reward the one over
+    episodes tells how much is luck within them; it counts what the choices of operated dimensions
+    differ by as luck too, and so errs upwards. What policies of other trainings would do is told
+    by the error over trainings, which for rewards is the one that counts: episodes begin alike.
+
+    Args:
+        scores: Shape ``(trainings, demonstrations or episodes)``.
+    """
+
+    scores: Tensor
+
+    @property
+    def by_asked(self) -> Estimate:
+        """The mean over trainings of each demonstration or episode."""
+        return Estimate(self.scores.mean(dim=0))
+
+    @property
+    def by_seed(self) -> Estimate:
+        """The mean of each training."""
+        return Estimate(self.scores.mean(dim=1))
+
+    def minus(self, other: "Crossed") -> "Crossed":
+        """The difference on the same demonstrations, or in the same episodes."""
+        return Crossed(self.scores - other.scores)
+
+    def named(self, metric: str) -> dict[str, Estimate]:
+        """Both estimates by the names that they have in a record."""
+        return {metric: self.by_asked, metric + BY_SEED: self.by_seed}
+
+
+@dataclass(frozen=True)
 class Found:
-    """Estimates of rows and of trained policies, with those of all seeds one after another."""
+    """What the rows of the table and the trained policies scored, by name and metric."""
 
-    acted: Mapping[str, Mapping[str, Estimate]]
-    trained: Mapping[str, Mapping[str, Estimate]]
-    seeds: int
+    acted: Mapping[str, Mapping[str, Crossed]]
+    trained: Mapping[str, Mapping[str, Crossed]]
     source: dict[str, object]
-
-    def by_seed(self, estimate: Estimate) -> Estimate:
-        """The mean of each training, which is what trainings differ by."""
-        return Estimate(estimate.rows.view(self.seeds, -1).mean(dim=1))
 
     def record(self, command: str, study: RobotStudy, more: list[Row]) -> Record:
         """What is kept of it."""
         data, rows = study.demonstrations.train.name, list(more)
-        for name, estimates in {**self.acted, **self.trained}.items():
-            for metric, one in estimates.items():
-                rows.append(Row(data, name, metric, one.value, one.se, len(one.rows)))
-                seeds = self.by_seed(one)
-                rows.append(
-                    Row(data, name, metric + BY_SEED, seeds.value, seeds.se, len(seeds.rows))
-                )
+        for name, scored in {**self.acted, **self.trained}.items():
+            for metric, scores in scored.items():
+                for words, one in scores.named(metric).items():
+                    rows.append(Row(data, name, words, one.value, one.se, len(one.rows)))
         return Record(command, study.identity(), rows, self.paired(data), self.source)
 
     def paired(self, data: str) -> list[Paired]:
-        """Differences, episode by episode and training by training."""
+        """Differences, with their errors over what was asked and over trainings."""
         pairs = [(a, b, REWARD, self.acted) for a, b in PAIRS if {a, b} <= self.acted.keys()]
         if set(LIKELIHOODS) <= self.trained.keys():
-            pairs.append((*LIKELIHOODS, NATS, self.trained))
+            pairs += [(*LIKELIHOODS, metric, self.trained) for metric in NATS]
         found = []
-        for a, b, metric, estimates in pairs:
-            each = estimates[a][metric].minus(estimates[b][metric])
-            seeds = self.by_seed(each)
-            found.append(Paired(data, a, b, metric, each.value, each.se))
-            found.append(Paired(data, a, b, metric + BY_SEED, seeds.value, seeds.se))
+        for a, b, metric, scored in pairs:
+            each = scored[a][metric].minus(scored[b][metric])
+            for words, one in each.named(metric).items():
+                found.append(Paired(data, a, b, words, one.value, one.se))
         return found
 
 
@@ -127,32 +156,28 @@ def _run(study: RobotStudy, names: Sequence[str], folder: Path, at_once: int) ->
         doing="acting",
         **common,
     )
-    return Found(
-        _joined(acted, names),
-        _joined(trained, needed),
-        len(seeds),
-        joint_source([trained.source, acted.source]),
-    )
+    source = joint_source([trained.source, acted.source])
+    return Found(_crossed(acted, names), _crossed(trained, needed), source)
 
 
 def _with_seeds(names: Iterable[str], seeds: Iterable[int]) -> list[str]:
     return [f"{name}-{seed}" for seed in seeds for name in names]
 
 
-def _joined(results: Results, names: Iterable[str]) -> dict[str, dict[str, Estimate]]:
-    """The estimates of each name, those of its seeds one after another."""
-    joined = {}
+def _crossed(results: Results, names: Iterable[str]) -> dict[str, dict[str, Crossed]]:
+    """The scores of each name, a row of them for each of its seeds."""
+    crossed = {}
     for name in names:
         parts = [
             estimates
             for place, estimates in results.estimates.items()
             if place.rpartition("-")[0] == name
         ]
-        joined[name] = {
-            metric: Estimate(torch.cat([part[metric].rows for part in parts]))
+        crossed[name] = {
+            metric: Crossed(torch.stack([part[metric].rows for part in parts]))
             for metric in parts[0]
         }
-    return joined
+    return crossed
 
 
 def _replayed(study: RobotStudy) -> list[Row]:
@@ -173,18 +198,17 @@ def _show(console: Console, found: Found, kept: Record) -> None:
             done = round(row.value * row.n)
             console.print(f"{row.dataset}: {done} of {row.n} completed all they set out to")
     table = report_table("reward", "mean", "± episodes", "± trainings", "paper")
-    for name, estimates in found.acted.items():
-        one = estimates[REWARD]
+    for name, scored in found.acted.items():
+        one, seeds = scored[REWARD].by_asked, scored[REWARD].by_seed
         paper = cell(*PAPER[name]) if name in PAPER else ""
-        seeds = found.by_seed(one)
         table.add_row(name, f"{one.value:.2f}", f"{one.se:.2f}", f"{seeds.se:.2f}", paper)
     console.print(table)
-    table = report_table("a - b: more\nis better for a", "mean", "± episodes", "± trainings")
+    table = report_table("a - b: more\nis better for a", "mean", "± asked", "± trainings")
     pairs = {(pair.a, pair.b, pair.metric): pair for pair in kept.paired}
     for (a, b, metric), pair in pairs.items():
         if not metric.endswith(BY_SEED):
             by_seed = pairs[a, b, metric + BY_SEED].se
-            words = f"{a} - {b}" + (", nats" if metric == NATS else "")
+            words = f"{a} - {b}" + (f", nats of {NATS[metric]}" if metric in NATS else "")
             table.add_row(words, f"{pair.difference:+.2f}", f"{pair.se:.2f}", f"{by_seed:.2f}")
     console.print(table)
     _show_likelihoods(console, found)
@@ -201,6 +225,6 @@ def _show_likelihoods(console: Console, found: Found) -> None:
     table = report_table("held-out actions", *names)
     for metric in found.trained[names[0]]:
         words = metric.replace("_", " ").replace(COVERAGE, "in the interval of 0.8,")
-        ones = [found.trained[name][metric] for name in names]
+        ones = [found.trained[name][metric].by_asked for name in names]
         table.add_row(words, *(cell(one.value, one.se) for one in ones))
     console.print(table)
