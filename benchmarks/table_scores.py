@@ -25,14 +25,18 @@ from benchmarks.table_task import TableTask
 Mask = NDArray[np.bool_]
 
 IMPOSSIBLE = math.log(5e-324)
-"""What a row costs that a model calls impossible: the log of the smallest double."""
+"""What a row costs that a model calls impossible, and any at most: the smallest double's log."""
 
 LIKELIHOODS = ("joint", "conditional")
 
 
 def likelihood(logs: Array) -> tuple[Estimate, int]:
-    """Nats a row, and how many rows were impossible (or no number) and cost `IMPOSSIBLE`."""
-    lost = ~np.isfinite(logs)
+    """Nats a row, and how many rows were impossible, less likely or no number: `IMPOSSIBLE` each.
+
+    A row of which a model knows that it is very unlikely must not cost more than one that it calls
+    impossible.
+    """
+    lost = ~np.isfinite(logs) | (logs < IMPOSSIBLE)
     return Estimate(torch.from_numpy(np.where(lost, IMPOSSIBLE, logs))), int(lost.sum())
 
 
