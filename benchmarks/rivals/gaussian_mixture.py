@@ -10,10 +10,14 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.mixture import GaussianMixture
 
-from benchmarks.rivals.cells import cell_log_prob, spread
+from benchmarks.rivals.cells import Box, spread
+from benchmarks.rivals.normal_boxes import log_box_prob
 from benchmarks.rivals.task import Answers, Array, Task, work
 
 SIZES = (1, 2, 4, 8, 16, 32)
+
+DRAWS = 512
+"""Of each row, all bells together, for the probability of its cells."""
 
 
 def answer(task: Task, answers: Answers) -> None:
@@ -21,13 +25,11 @@ def answer(task: Task, answers: Answers) -> None:
     rng = np.random.default_rng(task.seed)
     steps = [1.0 if column.is_category else column.step for column in task.columns]
     mixture = answers.time("fit", lambda: Mixture(spread(task.whole_rows(), steps, rng), task.seed))
-    test, known = task.test, np.where(task.given, task.test, np.nan)
-    asked = np.where(task.given, np.nan, test)
-    density = mixture.log_density
-    answers.time("joint", lambda: cell_log_prob(density, test, steps, rng))
+    box, known = Box.around(task.test, steps), np.where(task.given, task.test, np.nan)
+    answers.time("joint", lambda: mixture.log_prob(box, rng))
     answers.time(
         "conditional",
-        lambda: cell_log_prob(density, asked, steps, rng, exact=known) - density(known),
+        lambda: mixture.log_prob(box.given(known), rng) - mixture.log_density(known),
     )
     answers.time("point", lambda: mixture.best_guess(task))
     answers.time(
@@ -51,6 +53,17 @@ class Mixture:
     def log_density(self, rows: Array) -> Array:
         """Of what each row has, in the units of the columns."""
         return np.array([self._weights(row)[1] for row in self._standard(rows)])
+
+    def log_prob(self, box: Box, rng: np.random.Generator) -> Array:
+        """Of cells, with densities of points in the units of the columns."""
+        best, standard = self.best, box.standard(self.center, self.scale)
+        draws = DRAWS // len(best.weights_)
+        logs = [
+            log_box_prob(mean, covariance, standard, draws=draws, rng=rng)
+            for mean, covariance in zip(best.means_, best.covariances_, strict=True)
+        ]
+        found: Array = np.logaddexp.reduce(np.stack(logs, axis=1) + np.log(best.weights_), axis=1)
+        return found - (box.points * np.log(self.scale)).sum(axis=1)
 
     def best_guess(self, task: Task) -> Array:
         """Rows with their gaps at their means; of categories, at the level with the most mass."""
