@@ -153,6 +153,16 @@ def test_workers_use_the_evidence_for_categories(worker, telling, tmp_path):
     assert (found["point"][outer, 1] == truth[outer]).mean() > 0.6
 
 
+def test_levels_add_up_to_one_in_a_gaussian_mixture(telling, tmp_path):
+    rows = np.repeat(telling.test[:20], 3, axis=0)
+    rows[:, 1] = np.tile([0.0, 1.0, 2.0], 20)
+    given = np.tile([True, False], (60, 1))
+    gaussian_mixture.answer(telling._replace(test=rows, given=given), Answers(tmp_path))
+    logs = read_answers(tmp_path)[0]["conditional"].reshape(20, 3)
+    # One column is left, and its cells are exact.
+    np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1, atol=1e-9)
+
+
 def test_a_gaussian_mixture_answers_by_bayes_rule(telling, tmp_path):
     gaussian_mixture.answer(telling, Answers(tmp_path))
     found = read_answers(tmp_path)[0]

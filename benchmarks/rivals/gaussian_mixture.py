@@ -1,7 +1,8 @@
 """scikit-learn's Gaussian mixture with full covariances; BIC chooses the number of bells.
 
 Categories are the numbers of their levels, spread like any other whole number: crude, but a
-probability.
+probability. The cells of the outer levels go on for ever, as draws beyond them are clipped; without
+that the levels of a hundred binary columns would together have a small part of the mass.
 """
 
 import warnings
@@ -25,7 +26,7 @@ def answer(task: Task, answers: Answers) -> None:
     rng = np.random.default_rng(task.seed)
     steps = [1.0 if column.is_category else column.step for column in task.columns]
     mixture = answers.time("fit", lambda: Mixture(spread(task.whole_rows(), steps, rng), task.seed))
-    box, known = Box.around(task.test, steps), np.where(task.given, task.test, np.nan)
+    box, known = _cells(task, steps), np.where(task.given, task.test, np.nan)
     answers.time("joint", lambda: mixture.log_prob(box, rng))
     answers.time(
         "conditional",
@@ -119,8 +120,15 @@ class Mixture:
         return center, (spread_ + spread_.T) / 2 + 1e-9 * np.eye(int(gaps.sum()))
 
 
+def _cells(task: Task, steps: list[float | None]) -> Box:
+    low, high = Box.around(task.test, steps)
+    last = np.array([column.levels - 1 for column in task.columns])
+    lowest, highest = task.categories & (task.test == 0), task.categories & (task.test == last)
+    return Box(np.where(lowest, -np.inf, low), np.where(highest, np.inf, high))
+
+
 def _likeliest(levels: int, weights: Array, means: Array, widths: Array) -> int:
-    """The level whose cell has most mass; the outer cells go on for ever, as draws are clipped."""
+    """The level whose cell has most mass."""
     edges = np.concatenate([[-np.inf], np.arange(levels - 1) + 0.5, [np.inf]])
     below = ndtr((edges[:, None] - means) / widths) @ weights
     return int(np.diff(below).argmax())
