@@ -6,12 +6,13 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 from scipy.stats import multivariate_normal, norm
 
-from benchmarks.rivals import cells, gaussian_mixture, iterative_imputer
-from benchmarks.rivals.cells import Box, log_normal
+from benchmarks.rivals import gaussian_mixture, iterative_imputer
+from benchmarks.rivals.cells import Box, log_normal, spread
 from benchmarks.rivals.normal_boxes import log_box_prob
 from benchmarks.rivals.task import Answers, Column, Task, read_answers
 
 MEAN = np.array([0.2, -0.5, 0.1])
+STEPS = [1.0, None, None]
 COVARIANCE = np.array([[1.0, 0.7, -0.4], [0.7, 2.0, 0.3], [-0.4, 0.3, 0.5]])
 
 
@@ -114,21 +115,6 @@ def test_a_hundred_columns_cost_hundredths_of_a_nat():
     assert error.std() < 0.3
 
 
-def test_cells_of_densities_are_their_masses():
-    def log_density(rows):
-        return np.where(np.isnan(rows), 0.0, norm.logpdf(rows)).sum(axis=1)
-
-    rng = np.random.default_rng(0)
-    values = np.array([[0.0, 0.3], [1.0, np.nan]])
-    many = np.repeat(values, 4000, axis=0)
-    logs = cells.cell_log_prob(log_density, many, [1.0, None], rng).reshape(2, -1)
-    found = np.log(np.exp(logs).mean(axis=1))
-    mass = norm.cdf([0.5, 1.5]) - norm.cdf([-0.5, 0.5])
-    expected = np.log(mass) + np.array([norm.logpdf(0.3), 0.0])
-    # 64,000 places: a relative error of the mean below 0.002
-    np.testing.assert_allclose(found, expected, atol=0.006)
-
-
 @pytest.fixture
 def telling():
     """A category of three levels that a number tells: 0 at -1, 2 at 0 and 1 at 1."""
@@ -173,3 +159,30 @@ def test_a_gaussian_mixture_answers_by_bayes_rule(telling, tmp_path):
     # With nothing given the conditional is the joint, by other draws: a few thousandths a row.
     np.testing.assert_allclose(again["conditional"], found["joint"], atol=0.02)
     assert (found["point"][:, 1] == telling.test[:, 1]).mean() > 0.9
+
+
+def test_a_sum_product_network_has_the_masses_of_its_cells():
+    pytest.importorskip("spflow", reason="SPFlow has an environment of its own")
+    from benchmarks.rivals import sum_product
+
+    rng = np.random.default_rng(0)
+    whole = rng.integers(0, 6, 300).astype(float)
+    kind = (whole + rng.normal(size=300) > 3).astype(float)
+    rows = np.stack([whole, rng.normal(size=300) + whole, kind], axis=1)
+    columns = [Column("whole", "number", 1.0), Column("real", "number")]
+    columns.append(Column("kind", "category", levels=2))
+    task = Task(columns, rows, rows, rows, np.zeros(rows.shape, dtype=bool), 1, 0)
+    network = sum_product.Network(task, spread(rows, STEPS, rng))
+
+    def probs(values, steps=STEPS):
+        return np.exp(network.log_prob(Box.around(values, steps)))
+
+    places = (np.arange(1000) + 0.5) / 1000 - 0.5
+    for row in rows[:5]:
+        inside = row + places[:, None] * np.array([1.0, 0.0, 0.0])
+        mean = probs(inside, [None] * 3).mean()  # of densities: the midpoint rule
+        assert probs(row[None])[0] == pytest.approx(mean, rel=1e-5)
+    grid = np.array([[x, np.nan, level] for x in range(-30, 40) for level in (0.0, 1.0)])
+    assert probs(grid).sum() == pytest.approx(1, abs=1e-5)  # weights are in single precision
+    far = network.log_prob(Box.around(np.array([[200.0, np.nan, np.nan]]), STEPS))
+    assert -1e6 < far[0] < np.log(1e-40)
