@@ -1,8 +1,9 @@
 """Cells of rounded numbers, for models that have densities only. Needs numpy and scipy.
 
 The probability of a cell is the mass between its ends. (The density at the middle times the width
-can exceed one.) Models are fitted to rows that are spread evenly over their cells, or they would
-put ever narrower bells on values that repeat.
+can exceed one.) Where a rounded number is given, all that is known is its cell, and that is given.
+Models are fitted to rows that are spread evenly over their cells, or they would put ever narrower
+bells on values that repeat.
 """
 
 from collections.abc import Sequence
@@ -34,9 +35,9 @@ class Box(NamedTuple):
         """Which have no width, and a density in place of a probability."""
         return self.low == self.high
 
-    def given(self, known: Array) -> "Box":
-        """The same with points at what is known, which is NaN elsewhere."""
-        return Box(*(np.where(np.isnan(known), ends, known) for ends in self))
+    def only(self, places: Mask) -> "Box":
+        """The same with nothing asked anywhere else."""
+        return Box(*(np.where(places, ends, np.nan) for ends in self))
 
     def standard(self, center: Array, scale: Array) -> "Box":
         """In units of a scale, from a center."""

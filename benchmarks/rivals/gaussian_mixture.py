@@ -26,12 +26,10 @@ def answer(task: Task, answers: Answers) -> None:
     rng = np.random.default_rng(task.seed)
     steps = [1.0 if column.is_category else column.step for column in task.columns]
     mixture = answers.time("fit", lambda: Mixture(spread(task.whole_rows(), steps, rng), task.seed))
-    box, known = _cells(task, steps), np.where(task.given, task.test, np.nan)
+    box = _cells(task, steps)
+    given = box.only(task.given)
     answers.time("joint", lambda: mixture.log_prob(box, rng))
-    answers.time(
-        "conditional",
-        lambda: mixture.log_prob(box.given(known), rng) - mixture.log_density(known),
-    )
+    answers.time("conditional", lambda: mixture.log_prob(box, rng) - mixture.log_prob(given, rng))
     answers.time("point", lambda: mixture.best_guess(task))
     answers.time(
         "draws",
@@ -51,10 +49,6 @@ class Mixture:
             fits = [GaussianMixture(size, random_state=seed).fit(standard) for size in sizes]
         self.best = min(fits, key=lambda fit: fit.bic(standard))
 
-    def log_density(self, rows: Array) -> Array:
-        """Of what each row has, in the units of the columns."""
-        return np.array([self._weights(row)[1] for row in self._standard(rows)])
-
     def log_prob(self, box: Box, rng: np.random.Generator) -> Array:
         """Of cells, with densities of points in the units of the columns."""
         best, standard = self.best, box.standard(self.center, self.scale)
@@ -70,7 +64,7 @@ class Mixture:
         """Rows with their gaps at their means; of categories, at the level with the most mass."""
         found = task.gaps.copy()
         for row, standard in zip(found, self._standard(task.gaps), strict=True):
-            logs = self._weights(standard)[0]
+            logs = self._weights(standard)
             weights = np.exp(logs - np.logaddexp.reduce(logs))
             bells = [self._given(standard, bell) for bell in range(len(logs))]
             for i, place in enumerate(np.flatnonzero(np.isnan(row))):
@@ -87,7 +81,7 @@ class Mixture:
         """Rows with their gaps drawn together."""
         found = self._standard(rows)
         for row in found:
-            gaps, logs = np.isnan(row), self._weights(row)[0]
+            gaps, logs = np.isnan(row), self._weights(row)
             if gaps.any():
                 weights = np.exp(logs - logs.max())
                 bell = rng.choice(len(logs), p=weights / weights.sum())
@@ -97,18 +91,15 @@ class Mixture:
     def _standard(self, rows: Array) -> Array:
         return (rows - self.center) / self.scale
 
-    def _weights(self, row: Array) -> tuple[Array, float]:
-        """The log of each bell's weight times its density of what is there, and of their sum."""
+    def _weights(self, row: Array) -> Array:
+        """The log of each bell's weight times its density of what is there."""
         there = ~np.isnan(row)
-        logs = np.log(self.best.weights_)
         away = row[there] - self.best.means_[:, there]  # (bells, there)
         covariances = self.best.covariances_[:, there][:, :, there]
         solved = np.linalg.solve(covariances, away[..., None])[..., 0]
         volumes = np.linalg.slogdet(covariances)[1]
-        logs = logs - 0.5 * (
-            (away * solved).sum(axis=1) + volumes + there.sum() * np.log(2 * np.pi)
-        )
-        return logs, float(np.logaddexp.reduce(logs) - np.log(self.scale[there]).sum())
+        logs = (away * solved).sum(axis=1) + volumes + there.sum() * np.log(2 * np.pi)
+        return np.log(self.best.weights_) - 0.5 * logs
 
     def _given(self, row: Array, bell: int) -> tuple[Array, Array]:
         """Mean and covariance of a bell's gaps given what is there."""
