@@ -25,6 +25,7 @@ from benchmarks.table_scores import (
     likelihood,
     ratio,
     root,
+    rounded,
 )
 from benchmarks.table_sets import TableSet, load_set
 from benchmarks.table_task import table_task
@@ -216,6 +217,18 @@ def test_best_guesses_are_means_and_majorities():
     columns = [Column("n", "number"), Column("c", "category", levels=3)]
     draws = np.array([[[1.0, 2]], [[2.0, 2]], [[6.0, 0]]])
     np.testing.assert_array_equal(best_guesses(columns, draws), [[3.0, 2.0]])
+
+
+def test_draws_are_rounded_as_their_columns_are(task):
+    columns = [Column("tens", "number", 10.0), Column("tenths", "number", 0.1)]
+    columns += [Column("real", "number"), Column("kind", "category", levels=2)]
+    found = rounded(columns, np.array([[[17.0, 1.6789, 0.123, 1.0]]]))
+    np.testing.assert_array_equal(found, [[[20.0, 1.7, 0.123, 1.0]]])
+    noise = np.array([0.04, 0.004, 0.0, 0.0])  # inside of the cells
+    truth = task.task.test
+    scores = imputation(task, {"draws": np.stack([truth - noise, truth, truth + 2 * noise])})
+    assert scores["crps"].value == 0
+    assert scores["nrmse"].value > 0  # best guesses are means, and not rounded
 
 
 def test_imputation_scores_holes_only(task):
