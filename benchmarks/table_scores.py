@@ -3,7 +3,7 @@
     joint, conditional   nats a row; more is better
     nrmse                of best guesses of numbers, in standard deviations of the rows to fit
     error_rate           of best guesses of categories
-    crps                 of draws of numbers, in standard deviations
+    crps                 of draws of numbers, rounded as the column is, in standard deviations
     category_crps        the same of categories, with distance 0 or 1: half the Brier score
 
 The last four are means over columns, and less is better. Each is an `Estimate` whose rows average
@@ -25,14 +25,18 @@ from benchmarks.table_task import TableTask
 Mask = NDArray[np.bool_]
 
 IMPOSSIBLE = math.log(5e-324)
-"""What a row costs that a model calls impossible: the log of the smallest double."""
+"""What a row costs that a model calls impossible, and any at most: the smallest double's log."""
 
 LIKELIHOODS = ("joint", "conditional")
 
 
 def likelihood(logs: Array) -> tuple[Estimate, int]:
-    """Nats a row, and how many rows were impossible (or no number) and cost `IMPOSSIBLE`."""
-    lost = ~np.isfinite(logs)
+    """Nats a row, and how many rows were impossible, less likely or no number: `IMPOSSIBLE` each.
+
+    A row of which a model knows that it is very unlikely must not cost more than one that it calls
+    impossible.
+    """
+    lost = ~np.isfinite(logs) | (logs < IMPOSSIBLE)
     return Estimate(torch.from_numpy(np.where(lost, IMPOSSIBLE, logs))), int(lost.sum())
 
 
@@ -42,6 +46,8 @@ def imputation(task: TableTask, answers: Mapping[str, Array]) -> dict[str, Estim
     draws, point = answers.get("draws"), answers.get("point")
     if point is None and draws is not None:
         point = best_guesses(task.task.columns, draws)
+    if draws is not None:
+        draws = rounded(task.task.columns, draws)
     scales = _scales(task)
     for place, column in enumerate(task.task.columns):
         holes, truth = task.holes[:, place], task.task.test[:, place]
@@ -65,6 +71,15 @@ def best_guesses(columns: list[Column], draws: Array) -> Array:
             counts = [(draws[:, :, place] == level).sum(axis=0) for level in range(column.levels)]
             point[:, place] = np.argmax(counts, axis=0)
     return point
+
+
+def rounded(columns: list[Column], draws: Array) -> Array:
+    """Draws of rounded numbers, rounded whoever drew them: ours are, and others may be spread."""
+    found = draws.copy()
+    for place, column in enumerate(columns):
+        if column.step is not None:  # a power of ten
+            found[..., place] = draws[..., place].round(round(-math.log10(column.step)))
+    return found
 
 
 def crps(draws: Array, truth: Array, *, is_category: bool) -> Array:

@@ -1,7 +1,8 @@
 """SPFlow's LearnSPN: sums by k-means, products by randomised dependence, leaves by likelihood.
 
-Numbers, standardised, have normal leaves; categories have categorical ones. All marginals are
-exact, so conditionals are ratios of them.
+Numbers, standardised, have normal leaves; categories have categorical ones. Leaves know one column
+each, so that the probability of all of a row's cells is exact: leaves give the masses of cells in
+place of densities. All marginals are exact too, so conditionals are ratios of them.
 """
 
 import contextlib
@@ -11,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from spflow.learn.learn_spn import learn_spn, partition_by_rdc
-from spflow.meta import Scope
+from spflow.meta.data import IntervalEvidence, Scope
 from spflow.modules.leaves import Categorical, Normal
 
-from benchmarks.rivals.cells import cell_log_prob, spread
+from benchmarks.rivals.cells import Box, log_normal, spread
 from benchmarks.rivals.task import Answers, Array, Task, work
 
 TRIES = 10
@@ -27,14 +28,10 @@ def answer(task: Task, answers: Answers) -> None:
     rng = np.random.default_rng(task.seed)
     steps = [column.step for column in task.columns]
     network = answers.time("fit", lambda: Network(task, spread(task.whole_rows(), steps, rng)))
-    known = np.where(task.given, task.test, np.nan)
-    asked = np.where(task.given, np.nan, task.test)
-    density = network.log_density
-    answers.time("joint", lambda: cell_log_prob(density, task.test, steps, rng))
-    answers.time(
-        "conditional",
-        lambda: cell_log_prob(density, asked, steps, rng, exact=known) - density(known),
-    )
+    box = Box.around(task.test, steps)
+    given = box.only(task.given)
+    answers.time("joint", lambda: network.log_prob(box))
+    answers.time("conditional", lambda: network.log_prob(box) - network.log_prob(given))
     answers.time("draws", lambda: np.stack([network.draw(task.gaps) for _ in range(task.draws)]))
 
 
@@ -50,10 +47,11 @@ class Network:
             self.root = learn_spn(standard, leaves, partitioning_method=_independent_parts)
 
     @torch.no_grad()
-    def log_density(self, rows: Array) -> Array:
-        """Of what each row has, in the units of the columns."""
-        logs = self.root.log_likelihood(self._standard(rows)).flatten().double().numpy()
-        return logs - (~np.isnan(rows) * np.log(self.scale)).sum(axis=1)
+    def log_prob(self, box: Box) -> Array:
+        """Of cells, with densities of points in the units of the columns."""
+        ends = (torch.from_numpy(end) for end in box.standard(self.center, self.scale))
+        logs = self.root.log_likelihood(IntervalEvidence(*ends)).flatten().double().numpy()
+        return logs - (box.points * np.log(self.scale)).sum(axis=1)
 
     @torch.no_grad()
     def draw(self, rows: Array) -> Array:
@@ -83,10 +81,28 @@ def _independent_parts(data: torch.Tensor) -> torch.Tensor:
     return parts
 
 
+class NormalCells(Normal):  # type: ignore[misc]
+    """Normal leaves with exact masses of intervals, and densities where these are points.
+
+    SPFlow's own are differences of CDFs in single precision, and no less than 1e-40.
+    """
+
+    def _log_likelihood_interval(
+        self, low: torch.Tensor, high: torch.Tensor, cache: object = None
+    ) -> torch.Tensor:
+        del cache  # of modules, which have nothing to keep here
+        ends = (end[:, self.scope.query, None, None].double().numpy() for end in (low, high))
+        scale = self.scale.double().numpy()  # (features, channels, repetitions), as is the center
+        box = Box(*ends)
+        logs = log_normal(box.standard(self.loc.double().numpy(), scale))
+        logs -= box.points * np.log(scale)
+        return torch.from_numpy(np.where(np.isnan(box.low), 0.0, logs))
+
+
 def _leaves(task: Task) -> list[Any]:
     """A leaf for the numbers, and one for the categories of each number of levels."""
     numbers = np.flatnonzero(~task.categories).tolist()
-    leaves = [Normal(scope=Scope(numbers), out_channels=1)] if numbers else []
+    leaves = [NormalCells(scope=Scope(numbers), out_channels=1)] if numbers else []
     for levels in sorted({column.levels for column in task.columns if column.is_category}):
         members = [i for i, column in enumerate(task.columns) if column.levels == levels]
         leaves.append(_categorical(levels)(Scope(members)))
