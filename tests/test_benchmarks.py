@@ -24,7 +24,7 @@ from benchmarks import (
 )
 from benchmarks.mask_sampling import measure
 from benchmarks.table_sets import load_set
-from experiments import calibration, query_law_matrix, table_orders, text_orders, variants
+from experiments import calibration, query_law_matrix, records, table_orders, text_orders, variants
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -232,7 +232,7 @@ def test_calibration_is_measured_by_how_much_is_given(data, monkeypatch, capsys)
 
 def test_variants_become_tables_and_pictures(data, monkeypatch, tmp_path):
     monkeypatch.setattr(table_variants, "TableModel", QUICK)
-    monkeypatch.setattr(variants, "RESULTS", tmp_path)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     for module, name in ((query_law_matrix, "query_laws"), (table_orders, "table_orders")):
         options = {"rows": 20, "only": ["any", "joint"] if name == "query_laws" else None}
         module.measure(data=data, sets=["adult"], record=tmp_path / f"{name}.adult.json", **options)
