@@ -11,6 +11,7 @@ from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicograp
 from anyorder.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_mixture import TableMixture
+from anyorder.reproduce.record import Paired, Record, Row
 from anyorder.reproduce.resampling import papers_way
 from benchmarks import (
     images,
@@ -24,7 +25,15 @@ from benchmarks import (
 )
 from benchmarks.mask_sampling import measure
 from benchmarks.table_sets import load_set
-from experiments import calibration, query_law_matrix, records, table_orders, text_orders, variants
+from experiments import (
+    calibration,
+    query_law_matrix,
+    records,
+    table_orders,
+    table_results,
+    text_orders,
+    variants,
+)
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -251,3 +260,26 @@ def test_variants_become_tables_and_pictures(data, monkeypatch, tmp_path):
     (tmp_path / "docs").mkdir()
     variants.main()
     assert all((tmp_path / "docs" / name).stat().st_size for name in variants.PICTURES.values())
+
+
+def test_contests_and_calibration_become_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    rows = [
+        Row("wine", "TableModel", "joint_nats", -9.0, 0.25, 4),
+        Row("wine", "TableModel", "fit_seconds", 1234.5),
+        Row("wine", "forest", "joint_nats", -10.0, 0.5, 4),
+    ]
+    paired = [Paired("wine", "TableModel", "forest", "joint_nats", 1.0, 0.125)]
+    Record("contest", {}, rows, paired).save(tmp_path / "tables.wine.json")
+    _, _, ours, theirs, *_ = table_results.contest().splitlines()
+    assert ours == "| `TableModel` | -9.000 ± 0.250 | 1,234 |"
+    assert theirs == "| `forest` | -10.000 (+1.000 ± 0.125) |  |"
+    rows = [
+        Row("adult", "half", "coverage_90", 0.91, 0.01, 9),
+        Row("adult", "half", "off", 0.02, n=9),
+    ]
+    Record("calibration", {}, rows).save(tmp_path / "calibration.json")
+    title, _, covered, off, *_ = table_results.calibration().splitlines()
+    assert "half given" in title
+    assert "0.910 ± 0.010" in covered
+    assert off.endswith("| 0.020 |")
