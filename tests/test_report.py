@@ -18,7 +18,7 @@ from anyorder.estimators.text import TextModel
 from anyorder.queries import log_prob
 from anyorder.report.image import image_report
 from anyorder.report.page import Code, Grid, Page, Points, Section, Words
-from anyorder.report.sections import read_curves
+from anyorder.report.sections import read_curves, training_section
 from anyorder.report.table import table_report
 from anyorder.report.text import text_report
 from anyorder.training.settings import TrainingSettings
@@ -26,6 +26,7 @@ from anyorder.training.settings import TrainingSettings
 SHAPE = {"layers": 1, "width": 16, "heads": 2}
 SETTINGS = TrainingSettings(steps=3, batch=4, warmup=1)
 VOID = {"meta", "img"}
+BITS = 1 / np.log(2)
 
 
 class Document(HTMLParser):
@@ -154,7 +155,19 @@ def test_curves_are_read_where_there_are_any(tmp_path):
     assert read_curves(tmp_path) == {}
     lines = ['{"step": 1, "loss": 2.0, "seconds": 60}', '{"step": 2, "loss": 1.0, "seconds": 120}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0), (2.0, 1.0)]}
+    assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0 * BITS), (2.0, 1.0 * BITS)]}
+
+
+def test_both_curves_are_in_bits_and_say_so(tmp_path):
+    """A held-out loss that is as good as the training's is drawn as high as it."""
+    lines = [f'{{"step": {i}, "loss": {i}, "seconds": 60}}' for i in (2, 1)]
+    lines += [f'{{"step": {i}, "held_out": {i * BITS}, "seconds": 60}}' for i in (2, 1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    curves = read_curves(tmp_path)
+    assert curves["training rows"] == curves["held-out rows"]
+    picture = training_section(tmp_path, None, ["a"], dimension="cell").blocks[-1]
+    assert "in bits a cell: training rows from 2.89 to 1.44" in picture.alt
+    assert picture.source.axes[0].get_ylabel() == "bits a cell"
 
 
 def test_the_command_writes_a_page(model, people, tmp_path, capsys):

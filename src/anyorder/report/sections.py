@@ -1,6 +1,7 @@
 """Sections that the reports of all domains share."""
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -115,38 +116,44 @@ def worth_section(found: Mapping[str, Estimate], cell: str) -> Section:
     )
 
 
-def training_section(training: Path | None, law: QueryLaw | None, names: Sequence[str]) -> Section:
+def training_section(
+    training: Path | None, law: QueryLaw | None, names: Sequence[str], *, dimension: str
+) -> Section:
     """What it was trained for, and how that went.
 
     Args:
         training: The folder of the training, if it is there.
         law: The questions.
         names: Of the variables.
+        dimension: What bits are counted by.
     """
     blocks: list[Block] = [Words("It was trained for these questions:")]
     blocks.append(Points(question_words(law, names)))
     curves = read_curves(training)
     if curves:
-        alt = "Curves of the loss: " + ", ".join(
+        units = f"bits a {dimension}"
+        alt = f"Curves of the loss in {units}: " + ", ".join(
             f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
             for name, points in curves.items()
         )
-        blocks.append(Picture(curve_figure(curves, "loss"), alt, "Lower is better."))
+        blocks.append(Picture(curve_figure(curves, units), alt, "Lower is better."))
     return Section("How it was trained", blocks)
 
 
 def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
-    """The loss and the held-out loss of a training as (minutes, value); of members, the first's."""
+    """The loss and the held-out loss of a training as (minutes, bits); of members, the first's."""
     if training is None:
         return {}
     files = sorted(training.rglob("metrics.jsonl"))
     curves: dict[str, list[tuple[float, float]]] = {}
     titles = {"loss": "training rows", "held_out": "held-out rows"}
+    units = {"loss": 1 / math.log(2), "held_out": 1.0}  # as `fit` writes them: nats and bits
     for line in files[0].read_text(encoding="utf-8").splitlines() if files else ():
         values = json.loads(line)
         for key, title in titles.items():
             if key in values:
-                curves.setdefault(title, []).append((values["seconds"] / 60, values[key]))
+                point = (values["seconds"] / 60, values[key] * units[key])
+                curves.setdefault(title, []).append(point)
     return {title: points for title, points in curves.items() if len(points) > 1}
 
 

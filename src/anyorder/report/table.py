@@ -71,7 +71,7 @@ def table_report(
         *trust_sections(check),
         worth_section(worth, "cell"),
         _draws_section(frame, drawn, _related(model, x, missing)),
-        training_section(training, model.queries_, table.names),
+        training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
     ]
     return Page(f"A model of {name}", "A table: any columns given any others.", sections, facts)
