@@ -1,11 +1,13 @@
 """Reports: pages that stand alone, and say what is so."""
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.dates import ConciseDateFormatter
 
 from anyorder.cli import main
 from anyorder.data.image import bundled_digits
@@ -104,6 +106,30 @@ def test_a_table_is_reported(model, people):
     assert "Does it agree with itself?" in found.titles
     assert len(found.images) >= 5
     assert dict(page.facts)["rows asked about"] == "120"
+
+
+def test_columns_are_drawn_as_what_the_model_takes_them_for():
+    """Dates of a file are text; an ignored column has nothing to show."""
+    days = pd.date_range("2025-01-01", periods=60).strftime("%Y-%m-%d")
+    frame = pd.DataFrame(
+        {
+            "code": [f"K{i}" for i in range(60)],
+            "day": days,
+            "count": [-999, *range(59)],
+            "lasts": pd.to_timedelta(range(60), "h"),
+        }
+    )
+    types = {"code": "ignore", "day": "datetime"}
+    model = TableModel(**SHAPE, max_steps=3, types=types, missing_values=[-999]).fit(frame)
+    page = table_report(model, frame, name="rows.csv")
+    section = next(part for part in page.sections if part.title == "Draws beside real rows")
+    _, columns, _, grid = section.blocks
+    titles = [axes.get_title() for axes in columns.source.axes]
+    assert titles == ["day", "count", "lasts"]
+    assert isinstance(columns.source.axes[0].xaxis.get_major_formatter(), ConciseDateFormatter)
+    assert columns.source.axes[1].get_xlim()[0] > -100  # a marker is no number
+    assert grid.titles == ["day", "count", "lasts"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", row[0]) for row in grid.rows)
 
 
 def test_columns_that_are_always_given_are_those_of_rows(people):
