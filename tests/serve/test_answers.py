@@ -19,7 +19,7 @@ GIVEN = {"age": 41, "job": "nurse"}
 def test_the_model_is_described(table):
     found = table.get("/v1/model").json()
     assert found["domain"] == "table"
-    assert found["name"] == "people"
+    assert (found["name"], found["run"]) == ("people", "runs/people")
     columns = {column["name"]: column for column in found["columns"]}
     assert list(columns) == list(people().columns)
     assert columns["job"]["levels"] == ["clerk", "nurse"]
