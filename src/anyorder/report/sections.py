@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from anyorder.data.row_print import SEEN
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.estimators.image import ImageModel
@@ -78,10 +79,16 @@ def asked_sections(
     return Asked(facts, [*trust_sections(check), worth_section(worth, cell)])
 
 
-def trust_sections(check: Check) -> list[Section]:
-    """Whether probabilities hold, and how far the model agrees with itself."""
+def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
+    """Whether probabilities hold, and how far the model agrees with itself.
+
+    Args:
+        check: What was found.
+        seen: Whether it was trained on the rows that it was asked about.
+    """
+    asked = f"Asked about {check.rows:,} rows"
     blocks: list[Block] = [
-        Words(f"Asked about {check.rows:,} rows that it should not have seen in training."),
+        Words(f"{asked}. {SEEN}" if seen else f"{asked} that it should not have seen in training."),
         Points(check.calibration_sentences()),
     ]
     drawn = check.plot()

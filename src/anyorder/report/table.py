@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anyorder.commands.showing import words
 from anyorder.data.coercion import read_datetimes, read_durations, read_floats
+from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.errors import AnyOrderWarning, QueryError
@@ -44,6 +45,7 @@ def table_report(
     *,
     name: str,
     training: Path | None = None,
+    seen: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
@@ -51,9 +53,10 @@ def table_report(
 
     Args:
         model: Fitted.
-        frame: Rows that it has not seen.
+        frame: Rows, better such as it has not seen.
         name: What to call them.
         training: The folder of its training, for the curve.
+        seen: Whether these are the rows that it was trained on.
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
@@ -73,7 +76,7 @@ def table_report(
     ]
     sections = [
         _columns_section(model),
-        *trust_sections(check),
+        *trust_sections(check, seen=seen),
         worth_section(worth, "cell"),
         _draws_section(table, frame, drawn, _related(model, x, missing)),
         training_section(training, model.queries_, table.names, dimension="cell"),
@@ -105,6 +108,7 @@ def _draws_section(
     left = f" Of {len(names)} columns, the first {len(some)}." if len(some) < len(names) else ""
     printed = drawn[modelled].head(SHOWN_ROWS)
     rows = [[words(value) for value in row] for row in printed.itertuples(index=False)]
+    measured = [name for name in modelled if isinstance(table[name], NumberColumn)]
     real, own = (_plottable(table, part) for part in (frame, drawn))
     return Section(
         "Draws beside real rows",
@@ -121,7 +125,7 @@ def _draws_section(
                 "The columns that tell most about each other: real rows in blue below the "
                 "diagonal, draws in orange above it. The two triangles should mirror each other.",
             ),
-            Grid(modelled, rows, caption="Some of the draws"),
+            Grid(modelled, rows, measured, caption="Some of the draws"),
         ],
     )
 
