@@ -413,7 +413,8 @@ def test_evaluate_is_the_mean_of_log_likelihoods(folder, run, capsys, monkeypatc
     assert "a random half of it, given the other" in capsys.readouterr().out
 
 
-def test_rows_of_the_training_are_known_again(folder, run, tmp_path, capsys, small_chunks):
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_of_the_training_are_known_again(run, tmp_path, capsys):
     """In another order and read in parts, but not where one of them is left out."""
     rows = with_gaps(people())
     files = {True: rows.iloc[::-1], False: rows.iloc[1:]}
@@ -468,6 +469,7 @@ def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
     frame = read_table(folder / "gaps.csv", text=["id", "zip"])
     expected = anyorder.load(run).check(frame, rows=30, random_state=2)
     assert found.pop("data") == "gaps.csv"
+    assert found.pop("trained_on")
     assert found == json.loads(json.dumps(expected.to_json()))
     assert found["rows"] == 30
 
