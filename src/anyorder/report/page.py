@@ -106,7 +106,7 @@ class Picture:
         data = base64.b64encode(self._png()).decode()
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
         image = f'<img{kind} alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
-        return f'<figure><div class="scroll" tabindex="0">{image}</div>{caption}</figure>'
+        return f"<figure>{image}{caption}</figure>"
 
     def _width(self) -> int:
         """Of a figure, on a screen: its letters are then as large as those around it."""
