@@ -13,6 +13,7 @@ from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.errors import AnyOrderWarning, QueryError
+from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
@@ -34,9 +35,6 @@ COMPARED = 2000
 
 SHOWN_ROWS, SHOWN_COLUMNS, PAIRED = 8, 12, 4
 """Drawn rows that are printed, columns that are pictured, and those whose pairs are."""
-
-CALENDAR = ("date", "date and time")
-"""Kinds of columns that are drawn on an axis of dates."""
 
 
 def table_report(
