@@ -1,5 +1,6 @@
 """The demo runs from end to end; here with next to no training."""
 
+import pandas as pd
 import pytest
 
 from anyorder.cli import main
@@ -33,6 +34,24 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert page.count("<section") >= 8
     assert "report.html (open it in a browser)" in said
+    assert "Of 60 penguins that it has not seen, 58 have no gaps." in said
+    assert "<dl>" not in page
+
+
+def test_fills_are_told_in_the_steps_of_their_column():
+    assert table._spread(pd.Series([46.1, 46.2, 53.8, 53.9])) == "46.1 .. 53.9"
+
+
+def test_a_command_that_is_not_found_yet_is_preceded_by_what_finds_it(tmp_path, monkeypatch):
+    scripts = tmp_path / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    (scripts / "activate").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(scripts / "python"))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert show.activation() == [". .venv/bin/activate"]
+    monkeypatch.setattr("shutil.which", lambda _: str(scripts / "anyorder"))
+    assert show.activation() == []
 
 
 def test_what_it_needs_is_said(tmp_path, capsys, monkeypatch):

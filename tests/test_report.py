@@ -1,11 +1,13 @@
 """Reports: pages that stand alone, and say what is so."""
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.dates import ConciseDateFormatter
 
 from anyorder.cli import main
 from anyorder.data.image import bundled_digits
@@ -18,7 +20,7 @@ from anyorder.estimators.text import TextModel
 from anyorder.queries import log_prob
 from anyorder.report.image import image_report
 from anyorder.report.page import Code, Grid, Page, Points, Section, Words
-from anyorder.report.sections import read_curves
+from anyorder.report.sections import read_curves, training_section
 from anyorder.report.table import table_report
 from anyorder.report.text import text_report
 from anyorder.training.settings import TrainingSettings
@@ -26,6 +28,7 @@ from anyorder.training.settings import TrainingSettings
 SHAPE = {"layers": 1, "width": 16, "heads": 2}
 SETTINGS = TrainingSettings(steps=3, batch=4, warmup=1)
 VOID = {"meta", "img"}
+BITS = 1 / np.log(2)
 
 
 class Document(HTMLParser):
@@ -105,6 +108,30 @@ def test_a_table_is_reported(model, people):
     assert dict(page.facts)["rows asked about"] == "120"
 
 
+def test_columns_are_drawn_as_what_the_model_takes_them_for():
+    """Dates of a file are text; an ignored column has nothing to show."""
+    days = pd.date_range("2025-01-01", periods=60).strftime("%Y-%m-%d")
+    frame = pd.DataFrame(
+        {
+            "code": [f"K{i}" for i in range(60)],
+            "day": days,
+            "count": [-999, *range(59)],
+            "lasts": pd.to_timedelta(range(60), "h"),
+        }
+    )
+    types = {"code": "ignore", "day": "datetime"}
+    model = TableModel(**SHAPE, max_steps=3, types=types, missing_values=[-999]).fit(frame)
+    page = table_report(model, frame, name="rows.csv")
+    section = next(part for part in page.sections if part.title == "Draws beside real rows")
+    _, columns, _, grid = section.blocks
+    titles = [axes.get_title() for axes in columns.source.axes]
+    assert titles == ["day", "count", "lasts"]
+    assert isinstance(columns.source.axes[0].xaxis.get_major_formatter(), ConciseDateFormatter)
+    assert columns.source.axes[1].get_xlim()[0] > -100  # a marker is no number
+    assert grid.titles == ["day", "count", "lasts"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", row[0]) for row in grid.rows)
+
+
 def test_columns_that_are_always_given_are_those_of_rows(people):
     model = TableModel(**SHAPE, max_steps=3, context=["job"], queries=[(["job"], ["age"], 1.0)])
     page = table_report(model.fit(people), people, name="people.csv")
@@ -154,7 +181,19 @@ def test_curves_are_read_where_there_are_any(tmp_path):
     assert read_curves(tmp_path) == {}
     lines = ['{"step": 1, "loss": 2.0, "seconds": 60}', '{"step": 2, "loss": 1.0, "seconds": 120}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0), (2.0, 1.0)]}
+    assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0 * BITS), (2.0, 1.0 * BITS)]}
+
+
+def test_both_curves_are_in_bits_and_say_so(tmp_path):
+    """A held-out loss that is as good as the training's is drawn as high as it."""
+    lines = [f'{{"step": {i}, "loss": {i}, "seconds": 60}}' for i in (2, 1)]
+    lines += [f'{{"step": {i}, "held_out": {i * BITS}, "seconds": 60}}' for i in (2, 1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    curves = read_curves(tmp_path)
+    assert curves["training rows"] == curves["held-out rows"]
+    picture = training_section(tmp_path, None, ["a"], dimension="cell").blocks[-1]
+    assert "in bits a cell: training rows from 2.89 to 1.44" in picture.alt
+    assert picture.source.axes[0].get_ylabel() == "bits a cell"
 
 
 def test_the_command_writes_a_page(model, people, tmp_path, capsys):

@@ -413,6 +413,24 @@ def test_evaluate_is_the_mean_of_log_likelihoods(folder, run, capsys, monkeypatc
     assert "a random half of it, given the other" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_of_the_training_are_known_again(run, tmp_path, capsys):
+    """In another order and read in parts, but not where one of them is left out."""
+    rows = with_gaps(people())
+    files = {True: rows.iloc[::-1], False: rows.iloc[1:]}
+    for seen, frame in files.items():
+        file = tmp_path / f"{seen}.csv"
+        frame.to_csv(file, index=False)
+        for verb in ("evaluate", "check"):
+            main([verb, str(run), str(file), "--json"])
+            assert last_json(capsys)["trained_on"] is seen
+        main(["evaluate", str(run), str(file), "--report", str(tmp_path / f"{seen}.html")])
+        assert ("These rows were trained on" in capsys.readouterr().err) is seen
+        page = (tmp_path / f"{seen}.html").read_text()
+        assert ("These rows were trained on" in page) is seen
+        assert ("should not have seen" in page) is not seen
+
+
 def test_evaluate_a_stated_question(folder, run, capsys):
     command = ["evaluate", str(run), str(folder / "gaps.csv"), "--query", "job,income"]
     main([*command, "--given", "age", "--json"])
@@ -439,7 +457,7 @@ def test_check_reports_gaps_and_calibration(folder, run, tmp_path, capsys):
     assert written == ["check.json", "coverage.png", "pit.png", "reliability.png"]
     found = json.loads((tmp_path / "new" / "check.json").read_text())
     main([*command, "--json"])
-    assert last_json(capsys) == {"data": "gaps.csv", **found}
+    assert last_json(capsys) == {"data": "gaps.csv", "trained_on": True, **found}
     assert set(found["numbers"]) == set(found["categories"])
     assert all(f"- {sentence}" in shown.out for sentence in found["sentences"])
 
@@ -451,6 +469,7 @@ def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
     frame = read_table(folder / "gaps.csv", text=["id", "zip"])
     expected = anyorder.load(run).check(frame, rows=30, random_state=2)
     assert found.pop("data") == "gaps.csv"
+    assert found.pop("trained_on")
     assert found == json.loads(json.dumps(expected.to_json()))
     assert found["rows"] == 30
 

@@ -8,7 +8,7 @@ from PIL import Image
 from anyorder import ConfigError, QueryError, Rectangle, SchemaError
 from anyorder.data.image import from_x, to_x
 from anyorder.data.image_files import read_image, write_image
-from anyorder.data.image_grid import UNKNOWN, picture_grid
+from anyorder.data.image_grid import UNKNOWN, picture_grid, with_titles
 from anyorder.data.image_holes import (
     alpha_hole,
     half_hole,
@@ -103,6 +103,19 @@ def test_a_grid_shows_original_hole_and_completions(tmp_path):
     assert (picture[:, 6] == 255).all()
     write_image(tmp_path / "grid.png", picture)
     assert (read_image(tmp_path / "grid.png") == picture).all()
+
+
+def test_titles_stand_above_their_columns():
+    pixels = np.zeros((1, 8, 8, 1), dtype=np.uint8)
+    hole = np.zeros((8, 8), dtype=bool)
+    grid = picture_grid(pixels, hole, pixels[:, None], levels=17)
+    found = with_titles(grid, columns=3)
+    above = found.shape[0] - grid.shape[0]
+    assert (found[above:, : grid.shape[1]] == grid).all()
+    for column in range(3):
+        assert (found[:above, column * 68 : column * 68 + 40] < 128).any()
+    narrow = picture_grid(pixels, hole, pixels[:, None], levels=17, scale=2)
+    assert with_titles(narrow, columns=3) is narrow  # they would run into each other
 
 
 def test_a_grid_of_colours_has_a_hole_for_each_image(generator):

@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from matplotlib.dates import ConciseDateFormatter
+from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -91,6 +93,14 @@ def test_densities_are_in_the_units_of_the_column(model):
     below = np.trapezoid(income.pdf(grid[grid < 30_000]), grid[grid < 30_000])
     assert income.cdf(30_000) == pytest.approx(below, abs=2e-3)
     assert income.cdf(income.quantile(0.3)) == pytest.approx(0.3, abs=1e-3)
+
+
+def test_a_drawn_density_of_dates_has_a_unit_and_short_dates(model):
+    axes = Figure().subplots()
+    model.conditional("born").plot(axes)
+    assert axes.get_ylabel() == "density a year"
+    assert axes.get_ylim()[1] > 1e-4  # and not that of seconds
+    assert isinstance(axes.xaxis.get_major_formatter(), ConciseDateFormatter)
 
 
 def test_a_density_of_a_rescaled_column_is_rescaled(frame, model):

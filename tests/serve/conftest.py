@@ -75,7 +75,7 @@ def image_model():
 
 @pytest.fixture(scope="session")
 def table_address(table_model):
-    with serving(create_app(table_model, name="people")) as (address, _):
+    with serving(create_app(table_model, name="people", run="runs/people")) as (address, _):
         yield address
 
 

@@ -19,7 +19,7 @@ GIVEN = {"age": 41, "job": "nurse"}
 def test_the_model_is_described(table):
     found = table.get("/v1/model").json()
     assert found["domain"] == "table"
-    assert found["name"] == "people"
+    assert (found["name"], found["run"]) == ("people", "runs/people")
     columns = {column["name"]: column for column in found["columns"]}
     assert list(columns) == list(people().columns)
     assert columns["job"]["levels"] == ["clerk", "nurse"]
@@ -188,7 +188,16 @@ def test_gains_are_those_of_the_library(table, table_model):
     own = table_model.information_gain("job", given={"age": 41})
     assert next(iter(answer.json()["gains"])) == own.index[0]
     for name, gain in answer.json()["gains"].items():
-        assert math.isclose(gain, own[name], abs_tol=5e-3)
+        assert math.isclose(gain, max(own[name], 0.0), abs_tol=5e-3)
+
+
+def test_gains_are_never_negative_and_columns_of_one_value_have_none():
+    frame = people(80).assign(country="DE", year=2025)
+    frame = frame[["job", "country", "year", "member"]]
+    model = TableModel(layers=1, width=8, heads=2, max_steps=5).fit(frame)
+    (found,) = TableAnswering(model).gains([("job", {})])
+    assert set(found["gains"]) == {"member"}
+    assert found["gains"]["member"] >= 0
 
 
 def test_outliers_are_those_of_the_library(table, table_model):

@@ -11,6 +11,7 @@ from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import reading
 from anyorder.commands.text import read_text
+from anyorder.data.row_print import SEEN, RowPrint
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.gaps import Gap, percent
@@ -50,10 +51,12 @@ def check_file(
         check_count("rows", rows)
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
-    model = load(run)
+    model, seen = load(run), False
     if isinstance(model, TableModel):
         with reading(file) as source:
-            found, size = _check_table(model, source, CHECKED_ROWS if rows is None else rows, seed)
+            found, size, seen = _check_table(
+                model, source, CHECKED_ROWS if rows is None else rows, seed
+            )
     elif isinstance(model, ImageModel):
         found, size = _check_images(model, file, EVALUATED if rows is None else rows, seed)
     else:
@@ -61,9 +64,11 @@ def check_file(
     if out is not None:
         _write(found, out)
     if json:
-        print_json({"data": Path(file).name, **found.to_json()})
+        print_json({"data": Path(file).name, "trained_on": seen, **found.to_json()})
     else:
         _show(found, f"{Path(file).name}, {size}")
+        if seen:
+            note(SEEN)
 
 
 def _check_text(model: TextModel, file: str, chunks: int, seed: int) -> tuple[Check, str]:
@@ -78,13 +83,16 @@ def _check_images(model: ImageModel, file: str, rows: int, seed: int) -> tuple[C
     return found, f"{found.rows:,} images of its test part"
 
 
-def _check_table(model: TableModel, file: Path, rows: int, seed: int) -> tuple[Check, str]:
-    """The check of a random sample of a file's rows, and how many these are."""
-    sample = RowSample(rows, seed=seed)
+def _check_table(model: TableModel, file: Path, rows: int, seed: int) -> tuple[Check, str, bool]:
+    """The check of a random sample of a file's rows, how many, and whether it was trained on."""
+    sample, fingerprint = RowSample(rows, seed=seed), RowPrint()
     for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
-        sample.add(*model.table_.encode(frame))
+        x, missing = model.table_.encode(frame)
+        sample.add(x, missing)
+        fingerprint.add(x, missing)
     found = check_model(model.model_, sample.x, sample.missing, seed=seed, progress=True)
-    return found, f"{found.rows:,} of {sample.seen:,} rows"
+    seen = fingerprint.to_json() == model.trained_on_
+    return found, f"{found.rows:,} of {sample.seen:,} rows", seen
 
 
 def _write(found: Check, out: Path) -> None:

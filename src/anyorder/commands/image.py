@@ -12,7 +12,7 @@ from anyorder.commands.showing import note, show
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
 from anyorder.data.image_changes import coarser, quantised
 from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
-from anyorder.data.image_grid import picture_grid, shades
+from anyorder.data.image_grid import picture_grid, shades, with_titles
 from anyorder.data.image_holes import (
     Hole,
     alpha_hole,
@@ -140,7 +140,8 @@ def inpaint_image(
         temperature=temperature,
         seed=seed,
     )
-    write_image(out, picture_grid(originals, hole, painted, levels=model.levels_))
+    grid = picture_grid(originals, hole, painted, levels=model.levels_)
+    write_image(out, with_titles(grid, columns=2 + painted.shape[1]))
     note(f"Painted {int(hole.sum()):,} pixels of {len(originals)} image(s): {out}")
     if completions is not None:
         _write_each(completions, painted, model.levels_)

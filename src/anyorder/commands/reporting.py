@@ -9,7 +9,7 @@ from anyorder.commands.image import images_for
 from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note
 from anyorder.commands.text import read_text
-from anyorder.data.table import TableSchema
+from anyorder.data.row_print import RowPrint
 from anyorder.diagnostics.row_sample import Sampling
 from anyorder.errors import ConfigError
 from anyorder.estimators.image import ImageModel
@@ -43,9 +43,11 @@ def write_report(
 
     training = run / "training" if (run / "training").is_dir() else None
     if isinstance(model, TableModel):
-        rows = sampled_rows(model.table_, Path(file), seed=seed)
+        rows, seen = sampled_rows(model, Path(file), seed=seed)
         name = Path(file).name
-        page = table_report(model, rows, name=name, training=training, seed=seed, progress=True)
+        page = table_report(
+            model, rows, name=name, training=training, seen=seen, seed=seed, progress=True
+        )
     elif isinstance(model, ImageModel):
         images = images_for(model, file)
         page = image_report(model, images, training=training, seed=seed, progress=True)
@@ -57,9 +59,10 @@ def write_report(
     note(f"Written: {out}, a page for any browser.")
 
 
-def sampled_rows(table: TableSchema, file: Path, *, seed: int) -> pd.DataFrame:
-    """Rows of a file, at most so many and at random, in one pass over it."""
-    sampling, kept = Sampling(MOST_ROWS, seed=seed), pd.DataFrame()
-    for frame in table_chunks(table, file, rows=ROWS_AT_ONCE):
+def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFrame, bool]:
+    """Rows of a file, at most so many and at random, and whether the model was trained on them."""
+    sampling, kept, rows = Sampling(MOST_ROWS, seed=seed), pd.DataFrame(), RowPrint()
+    for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
         kept = pd.concat([kept, frame]).iloc[sampling.keep(len(frame)).numpy()]
-    return kept
+        rows.add(*model.table_.encode(frame))
+    return kept, rows.to_json() == model.trained_on_

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from anyorder.commands.notation import read_names
 from anyorder.commands.runs import table_chunks
-from anyorder.commands.showing import show
+from anyorder.commands.showing import note, show
+from anyorder.data.row_print import SEEN, RowPrint
 from anyorder.errors import QueryError, SchemaError, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import log_prob_in_units
@@ -81,9 +82,9 @@ def evaluate_table(
     if known and not asked:
         raise QueryError("`--given` needs `--query`: which columns are asked?")
     found: dict[str, Running] = {}
-    rows = 0
+    rows = RowPrint()
     for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
-        rows += len(frame)
+        rows.add(*model.table_.encode(frame))
         if asked:
             parts = {"query": _stated(model, frame, asked, known)}
         else:
@@ -92,9 +93,10 @@ def evaluate_table(
             found.setdefault(name, Running()).add(part)
     if not any(running.count for running in found.values()):
         raise SchemaError(f'"{file}" has no row that has what is asked.')
+    seen = rows.to_json() == model.trained_on_
     if json:
         nats = {name: part.to_json() for name, part in found.items()}
-        print_json({"data": file.name, "rows": rows, "nats": nats})
+        print_json({"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats})
         return
     questions = {
         "joint": "all that a row has",
@@ -104,9 +106,11 @@ def evaluate_table(
     show(
         ["question", "nats a row", "rows"],
         [[questions[name], str(part), f"{part.count:,}"] for name, part in found.items()],
-        title=f"{file.name}: log-likelihoods of {rows:,} rows; more is better",
+        title=f"{file.name}: log-likelihoods of {rows.rows:,} rows; more is better",
         numbers=["nats a row", "rows"],
     )
+    if seen:
+        note(SEEN)
 
 
 def _stated(

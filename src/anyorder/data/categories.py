@@ -111,6 +111,11 @@ class CategoryColumn(Column):
         return Variable.categorical(self.name, levels, context=self.context)
 
     @property
+    def is_constant(self) -> bool:
+        """Whether it had one value only in training."""
+        return len(self.levels) == 1
+
+    @property
     def kind(self) -> str:
         """What it is, in a word for people."""
         flags = all(isinstance(level, bool) for level in self.levels)

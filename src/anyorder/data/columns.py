@@ -75,6 +75,11 @@ class Column(ABC):
         """What else there is to know, in a few words each."""
 
     @property
+    @abstractmethod
+    def is_constant(self) -> bool:
+        """Whether it had one value only in training, so that knowing it tells nothing."""
+
+    @property
     def summary(self) -> str:
         """One line for people."""
         return ", ".join([self.kind, *self.details])
@@ -168,6 +173,11 @@ class NumberColumn(Column):
         count = len(self.atom_values)
         repeats = [f"{count} repeated value{'s' if count > 1 else ''}"] if count else []
         return [*self._steps(), *repeats, *self._common_details()]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it had one value only in training."""
+        return self.seen[0] == self.seen[1]
 
     @property
     def is_whole(self) -> bool:

@@ -12,6 +12,10 @@ UNKNOWN = (255, 0, 255)
 BETWEEN = (255, 255, 255)
 """The colour of the gaps."""
 
+TITLES = ("original", "known", "completions")
+INK, LETTERS, LINE = (60, 60, 60), 13, 20
+"""The colour of titles, the size of their letters, and the height of their line."""
+
 LEAST_HEIGHT = 64
 """Pixels of the screen that an image has at least, if nobody says how many."""
 
@@ -52,6 +56,29 @@ def picture_grid(
     columns += [_colours(completions[:, draw], levels) for draw in range(completions.shape[1])]
     cells = np.stack(columns, axis=1).repeat(scale, axis=2).repeat(scale, axis=3)
     return _laid_out(cells, gap)
+
+
+def with_titles(grid: Pixels, *, columns: int, gap: int = 4) -> Pixels:
+    """A grid with the titles of its columns above it; as it was where they have no room.
+
+    Args:
+        grid: From `picture_grid`.
+        columns: How many it has.
+        gap: Between them.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width, _ = grid.shape
+    step = (width + gap) // columns
+    font = ImageFont.load_default(LETTERS)
+    if font.getlength(TITLES[0]) >= step:
+        return grid
+    across = max(width, int(2 * step + font.getlength(TITLES[2])) + 1)
+    found = Image.new("RGB", (across, height + LINE), BETWEEN)
+    found.paste(Image.fromarray(grid), (0, LINE))
+    for place, title in enumerate(TITLES):
+        ImageDraw.Draw(found).text((place * step, 1), title, fill=INK, font=font)
+    return np.asarray(found)
 
 
 def _check_shapes(originals: Pixels, holes: Hole, completions: Pixels) -> None:

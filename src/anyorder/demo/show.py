@@ -1,5 +1,7 @@
 """The demo from its first act to its page."""
 
+import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,16 +33,29 @@ def run_demo(*, out: Path, seed: int) -> None:
     sections.append(digits_act(out / "digits", seed))
     sections.append(speed_act(shipped, seed))
     page = Page(
-        "What one model can do",
-        "Each answers any question of the form p(these | those). Made by anyorder demo.",
+        "What anyorder does",
+        "Three models, of text, of a table and of images; each answers any question of the form "
+        "p(these | those). Made by anyorder demo.",
         sections,
     )
     report = out / "report.html"
     replace_text(report, page.html())
     say(f"All of it with pictures: {report} (open it in a browser). To go on:")
+    for line in activation():
+        note(f"  {line}")
     for arguments in (
         ("query", out / "penguins", "--of", ASKED, "--given", KNOWN),
         ("inpaint", out / "digits", "digits", "--half", "left", "--out", "left.png"),
         ("fit", "YOUR.csv", "--out", "runs/yours"),
     ):
         note(f"  {shell('anyorder', *arguments)}")
+
+
+def activation() -> list[str]:
+    """What must be typed before `anyorder` is found, if anything: make runs it without."""
+    scripts = Path(sys.executable).parent
+    found, script = shutil.which("anyorder"), scripts / "activate"
+    if not script.exists() or (found is not None and Path(found).parent == scripts):
+        return []
+    here = Path.cwd()
+    return [f". {shell(script.relative_to(here) if script.is_relative_to(here) else script)}"]

@@ -76,7 +76,8 @@ def _ask(model: TableModel, kept: pd.DataFrame) -> None:
     for kind, (question, arguments) in QUESTIONS.items():
         logs = model.log_prob(whole, **arguments)
         lines.append([kind, question, str(Estimate(torch.from_numpy(logs)))])
-    say(f"What it says of {len(whole)} penguins that it has not seen:")
+    count = f"{len(kept)} penguins that it has not seen, {len(whole)} have no gaps"
+    say(f"Of {count}. Of these it says:")
     show(["kind", "question", "nats a row"], lines, numbers=["nats a row"])
 
 
@@ -147,6 +148,8 @@ class Hidden:
 def _spread(drawn: pd.Series) -> str:
     """Where fills lie: the interval of numbers, the shares of levels."""
     if pd.api.types.is_numeric_dtype(drawn):
-        return f"{words(drawn.quantile(0.05))} .. {words(drawn.quantile(0.95))}"
+        # One of the fills, so that it has the steps of the column.
+        low, high = drawn.quantile([0.05, 0.95], interpolation="nearest")
+        return f"{words(low)} .. {words(high)}"
     shares = drawn.value_counts(normalize=True)
     return ", ".join(f"{level} {share:.0%}" for level, share in shares.items())

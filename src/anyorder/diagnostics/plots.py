@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from anyorder.diagnostics.calibration import (
     BINS,
@@ -11,6 +12,9 @@ from anyorder.diagnostics.calibration import (
     CategoryCalibration,
     NumberCalibration,
 )
+
+ACROSS = 3
+"""Panels beside each other."""
 
 
 def figures(
@@ -28,17 +32,19 @@ def figures(
 
 def pit_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
     """A histogram of PITs for each amount of evidence: flat is calibrated."""
-    figure = Figure(figsize=(2.6 * len(numbers), 2.8), layout="constrained")
-    places = figure.subplots(1, len(numbers), sharey=True, squeeze=False)[0]
+    figure, places = _panels(len(numbers))
     for axes, (given, part) in zip(places, numbers.items(), strict=True):
-        middles = [(place + 0.5) / BINS for place in range(BINS)]
-        axes.bar(middles, (part.histogram() * BINS).tolist(), width=1 / BINS, edgecolor="white")
         # Two standard errors of the count of a bin, if each value is as likely in each.
-        noise = 2 * ((BINS - 1) / len(part.pit)) ** 0.5
-        axes.axhspan(1 - noise, 1 + noise, color="black", alpha=0.12)
-        axes.axhline(1, color="black", linewidth=0.8)
-        axes.set(title=f"{given} given", xlabel="probability of less")
-    places[0].set_ylabel("share, times 10")
+        share, noise = 1 / BINS, 2 * ((BINS - 1) / len(part.pit)) ** 0.5 / BINS
+        axes.axhspan(share - noise, share + noise, color="0.85", zorder=0)
+        middles = [(place + 0.5) * share for place in range(BINS)]
+        axes.bar(middles, part.histogram().tolist(), width=0.8 * share)
+        axes.axhline(share, color="black", linewidth=0.8)
+        axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], nbins=5))  # whole percents
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.set(title=f"{given} given", xlabel="predicted probability of less")
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel("share of values")
     return figure
 
 
@@ -65,8 +71,7 @@ def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
 
 def reliability_figure(categories: Mapping[str, CategoryCalibration]) -> Figure:
     """How often the most probable level is right, by how probable it was said to be."""
-    figure = Figure(figsize=(2.6 * len(categories), 2.9), layout="constrained")
-    places = figure.subplots(1, len(categories), sharey=True, squeeze=False)[0]
+    figure, places = _panels(len(categories))
     for axes, (given, part) in zip(places, categories.items(), strict=True):
         bins = part.reliability()
         axes.plot([0, 1], [0, 1], color="black", linewidth=0.8)
@@ -78,5 +83,17 @@ def reliability_figure(categories: Mapping[str, CategoryCalibration]) -> Figure:
             markersize=4,
         )
         axes.set(title=f"{given} given", xlabel="said to be right", xlim=(0, 1.02), ylim=(0, 1.02))
-    places[0].set_ylabel("is right")
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel("is right")
     return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Any]]:
+    """A figure with so many axes, few of them beside each other: it has to fit on a phone."""
+    across = min(ACROSS, count)
+    down = -(-count // across)
+    figure = Figure(figsize=(2.6 * across, 2.6 * down), layout="constrained")
+    places = figure.subplots(down, across, sharey=True, squeeze=False).flatten()
+    for axes in places[count:]:
+        axes.set_axis_off()
+    return figure, list(places[:count])

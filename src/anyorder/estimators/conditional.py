@@ -24,6 +24,12 @@ EDGES_AT_ONCE = 65_536
 PLOTTED = 400
 """Points of a drawn density."""
 
+CALENDAR = ("date", "date and time")
+"""Kinds of columns whose values are named as dates on an axis."""
+
+SPANS = {"year": 365.25 * 86400, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
+"""Units of a density of times, in seconds: that is told of which there are several."""
+
 
 @dataclass(frozen=True)
 class Conditional:
@@ -168,7 +174,8 @@ class Conditional:
         atoms = np.array(column.atom_codes)
         smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
         values = column.unrounded(column.numbers(smooth))
-        axes.plot(values, self.pdf(values), label="density")
+        unit, seconds = _density_unit(column)
+        axes.plot(values, self.pdf(values) * seconds, label="density")
         inside = atoms[(atoms >= ends[0]) & (atoms <= ends[1])] if len(atoms) else atoms
         if len(inside):
             masses = self._mixed("log_prob", inside, exponential=True)
@@ -178,7 +185,9 @@ class Conditional:
             beside.set_ylim(bottom=0)
         low, high = self.interval(0.9)
         axes.axvspan(low, high, alpha=0.12, label="90%")
-        axes.set(ylabel="density", ylim=(0, None))
+        axes.set(ylabel=unit, ylim=(0, None))
+        if column.kind in CALENDAR:
+            _name_dates(axes)
 
     def _number(self, what: str) -> NumberColumn:
         if not isinstance(self.column, NumberColumn):
@@ -225,3 +234,24 @@ class Conditional:
         answer = getattr(conditional.only, method)
         size = max(1, EDGES_AT_ONCE // len(self.features))
         return torch.cat([answer(part.to(device)).cpu() for part in inputs.split(size)])
+
+
+def _density_unit(column: NumberColumn) -> tuple[str, float]:
+    """What a density is told by, and how much of the column's own unit that is.
+
+    Times have seconds, of which a density of years would be some 1e-8.
+    """
+    if column.kind == "number":
+        return "density", 1.0
+    span = column.seen[1] - column.seen[0]
+    unit, seconds = next(((u, s) for u, s in SPANS.items() if span >= s), ("second", 1.0))
+    return f"density a {unit}", seconds
+
+
+def _name_dates(axes: Any) -> None:
+    """Few dates and short ones, so that they stand apart."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    ticks = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]

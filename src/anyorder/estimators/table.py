@@ -14,6 +14,7 @@ from torch import Tensor
 from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.heads import Head
 from anyorder.data.frames import as_frame
+from anyorder.data.row_print import RowPrint
 from anyorder.data.table import TableSchema
 from anyorder.errors import (
     CheckpointError,
@@ -165,6 +166,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             members = [member.to(default_device()) for member in members]
         model = joined(members)
         rows, held_out = self._split(table, frame, weights)
+        seen = RowPrint()
+        for part in (rows, held_out):
+            seen.add(part.x, part.missing)
         settings = self._settings(len(rows.x), len(held_out.x))
         if self.order == "learned":
             settings = share_of(settings, 1 - EXPLORED)
@@ -179,7 +183,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 missing=self.missing,
                 columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,
                 folder=place,
-                notes={**self._notes(table, target), "members": len(members)},
+                notes={**self._notes(table, target, seen.to_json()), "members": len(members)},
                 progress=self.progress,
             )
 
@@ -187,7 +191,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         done = train_members(members, training, settings, place, progress=self.progress)
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
-        self.target_, self.fit_ = target, done
+        self.target_, self.fit_, self.trained_on_ = target, done, seen.to_json()
         self.feature_names_in_ = np.array(list(features.columns), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
@@ -199,9 +203,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def save(self, folder: str | Path) -> None:
         """Saves the model with its columns and the questions that it was trained for."""
         self._fitted()
-        save_model(
-            folder, self.model_, law=self.queries_, notes=self._notes(self.table_, self.target_)
-        )
+        notes = self._notes(self.table_, self.target_, self.trained_on_)
+        save_model(folder, self.model_, law=self.queries_, notes=notes)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
@@ -217,6 +220,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             loaded = cls(**saved.notes["options"])
             loaded.table_ = TableSchema.from_description(saved.notes["table"])
             loaded.target_ = saved.notes["target"]
+            loaded.trained_on_ = saved.notes.get("trained_on", {})
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f'"{folder}" was altered, or written by another version ({error!r}).'
@@ -332,10 +336,11 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             checkpoint_minutes=2.0,
         )
 
-    def _notes(self, table: TableSchema, target: str | None) -> dict[str, Any]:
+    def _notes(self, table: TableSchema, target: str | None, seen: Any) -> dict[str, Any]:
         options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
         plain = {k: _plain(v) for k, v in options.items()}
-        return {"domain": "table", "table": table.describe(), "options": plain, "target": target}
+        found = {"domain": "table", "table": table.describe(), "options": plain, "target": target}
+        return {**found, "trained_on": seen}
 
 
 def _listed(names: Any) -> list[Any]:

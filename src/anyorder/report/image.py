@@ -41,10 +41,11 @@ def image_report(
     names = {"cell": "pixel", "dimension": "dimension"}
     asked = asked_sections(model, images, x, **names, seed=seed, progress=progress)
     height, width, channels = images.shape
+    variables = model.fitted().schema.names
     sections = [
         painted_section(model, images, seed),
         *asked.sections,
-        training_section(training, model.queries_, model.fitted().schema.names),
+        training_section(training, model.queries_, variables, dimension=names["dimension"]),
         settings_section(model.options | asdict(model.settings)),
     ]
     words = (

@@ -106,7 +106,7 @@ class Picture:
         data = base64.b64encode(self._png()).decode()
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
         image = f'<img{kind} alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
-        return f'<figure><div class="scroll" tabindex="0">{image}</div>{caption}</figure>'
+        return f"<figure>{image}{caption}</figure>"
 
     def _width(self) -> int:
         """Of a figure, on a screen: its letters are then as large as those around it."""
@@ -157,12 +157,13 @@ class Page:
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in self.facts
         )
+        listed = f"<dl>{facts}</dl>" if facts else ""
         sections = "\n".join(part.html() for part in self.sections)
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
             f"<header><h1>{escape(self.title)}</h1><p>{escape(self.subtitle)}</p>"
-            f'<dl>{facts}</dl><nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
+            f'{listed}<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
             f"<main>\n{sections}\n</main>\n</body>\n</html>\n"
         )

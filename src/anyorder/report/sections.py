@@ -1,6 +1,7 @@
 """Sections that the reports of all domains share."""
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from anyorder.data.row_print import SEEN
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.estimators.image import ImageModel
@@ -77,10 +79,16 @@ def asked_sections(
     return Asked(facts, [*trust_sections(check), worth_section(worth, cell)])
 
 
-def trust_sections(check: Check) -> list[Section]:
-    """Whether probabilities hold, and how far the model agrees with itself."""
+def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
+    """Whether probabilities hold, and how far the model agrees with itself.
+
+    Args:
+        check: What was found.
+        seen: Whether it was trained on the rows that it was asked about.
+    """
+    asked = f"Asked about {check.rows:,} rows"
     blocks: list[Block] = [
-        Words(f"Asked about {check.rows:,} rows that it should not have seen in training."),
+        Words(f"{asked}. {SEEN}" if seen else f"{asked} that it should not have seen in training."),
         Points(check.calibration_sentences()),
     ]
     drawn = check.plot()
@@ -115,38 +123,44 @@ def worth_section(found: Mapping[str, Estimate], cell: str) -> Section:
     )
 
 
-def training_section(training: Path | None, law: QueryLaw | None, names: Sequence[str]) -> Section:
+def training_section(
+    training: Path | None, law: QueryLaw | None, names: Sequence[str], *, dimension: str
+) -> Section:
     """What it was trained for, and how that went.
 
     Args:
         training: The folder of the training, if it is there.
         law: The questions.
         names: Of the variables.
+        dimension: What bits are counted by.
     """
     blocks: list[Block] = [Words("It was trained for these questions:")]
     blocks.append(Points(question_words(law, names)))
     curves = read_curves(training)
     if curves:
-        alt = "Curves of the loss: " + ", ".join(
+        units = f"bits a {dimension}"
+        alt = f"Curves of the loss in {units}: " + ", ".join(
             f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
             for name, points in curves.items()
         )
-        blocks.append(Picture(curve_figure(curves, "loss"), alt, "Lower is better."))
+        blocks.append(Picture(curve_figure(curves, units), alt, "Lower is better."))
     return Section("How it was trained", blocks)
 
 
 def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
-    """The loss and the held-out loss of a training as (minutes, value); of members, the first's."""
+    """The loss and the held-out loss of a training as (minutes, bits); of members, the first's."""
     if training is None:
         return {}
     files = sorted(training.rglob("metrics.jsonl"))
     curves: dict[str, list[tuple[float, float]]] = {}
     titles = {"loss": "training rows", "held_out": "held-out rows"}
+    units = {"loss": 1 / math.log(2), "held_out": 1.0}  # as `fit` writes them: nats and bits
     for line in files[0].read_text(encoding="utf-8").splitlines() if files else ():
         values = json.loads(line)
         for key, title in titles.items():
             if key in values:
-                curves.setdefault(title, []).append((values["seconds"] / 60, values[key]))
+                point = (values["seconds"] / 60, values[key] * units[key])
+                curves.setdefault(title, []).append(point)
     return {title: points for title, points in curves.items() if len(points) > 1}
 
 

@@ -2,14 +2,18 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from anyorder.commands.showing import words
+from anyorder.data.coercion import read_datetimes, read_durations, read_floats
+from anyorder.data.columns import NumberColumn
+from anyorder.data.table import TableSchema
 from anyorder.diagnostics.worth import surprise_by_evidence
-from anyorder.errors import AnyOrderWarning
+from anyorder.errors import AnyOrderWarning, QueryError
+from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
@@ -39,6 +43,7 @@ def table_report(
     *,
     name: str,
     training: Path | None = None,
+    seen: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
@@ -46,9 +51,10 @@ def table_report(
 
     Args:
         model: Fitted.
-        frame: Rows that it has not seen.
+        frame: Rows, better such as it has not seen.
         name: What to call them.
         training: The folder of its training, for the curve.
+        seen: Whether these are the rows that it was trained on.
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
@@ -68,10 +74,10 @@ def table_report(
     ]
     sections = [
         _columns_section(model),
-        *trust_sections(check),
+        *trust_sections(check, seen=seen),
         worth_section(worth, "cell"),
-        _draws_section(frame, drawn, _related(model, x, missing)),
-        training_section(training, model.queries_, table.names),
+        _draws_section(table, frame, drawn, _related(model, x, missing)),
+        training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
     ]
     return Page(f"A model of {name}", "A table: any columns given any others.", sections, facts)
@@ -90,30 +96,50 @@ def _drawn(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     return model.impute(given.reset_index(drop=True), random_state=seed)
 
 
-def _draws_section(frame: pd.DataFrame, drawn: pd.DataFrame, related: list[str]) -> Section:
-    names = [name for name in drawn.columns if name in frame.columns]
+def _draws_section(
+    table: TableSchema, frame: pd.DataFrame, drawn: pd.DataFrame, related: list[str]
+) -> Section:
+    without = {column.name for column in table.ignored}
+    modelled = [name for name in table.layout if name not in without]
+    names = [name for name in modelled if name in frame.columns]
     some = names[:SHOWN_COLUMNS]
     left = f" Of {len(names)} columns, the first {len(some)}." if len(some) < len(names) else ""
-    printed = drawn.head(SHOWN_ROWS)
-    rows = [[_cell(value) for value in row] for row in printed.itertuples(index=False)]
+    printed = drawn[modelled].head(SHOWN_ROWS)
+    rows = [[words(value) for value in row] for row in printed.itertuples(index=False)]
+    measured = [name for name in modelled if isinstance(table[name], NumberColumn)]
+    real, own = (_plottable(table, part) for part in (frame, drawn))
     return Section(
         "Draws beside real rows",
         [
             Words(f"{len(drawn):,} rows were drawn from the model, nothing given."),
             Picture(
-                columns_figure(frame[some], drawn[some]),
+                columns_figure(real[some], own[some]),
                 f"Distributions of {', '.join(some)}: of rows and of draws",
                 f"Where the colours agree, the model has learnt the column.{left}",
             ),
             Picture(
-                pairs_figure(frame[related], drawn[related]),
+                pairs_figure(real[related], own[related]),
                 f"Clouds of pairs of {', '.join(related)}: of rows and of draws",
                 "The columns that tell most about each other: real rows in blue below the "
                 "diagonal, draws in orange above it. The two triangles should mirror each other.",
             ),
-            Grid(list(drawn.columns), rows, caption="Some of the draws"),
+            Grid(modelled, rows, measured, caption="Some of the draws"),
         ],
     )
+
+
+def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows as the model reads them: text that it takes for dates is dates, a marker is a gap."""
+    read = table.decode(*table.encode(frame))
+    for column in (*table.query, *table.context):
+        values, name = read[column.name], column.name
+        if column.kind in CALENDAR:
+            read[name] = read_datetimes(values, name, QueryError).dt.tz_localize(None)
+        elif column.kind == "duration":
+            read[name] = read_durations(values, name, QueryError) / pd.Timedelta(days=1)
+        elif column.kind == "number":
+            read[name] = read_floats(values, name, QueryError)
+    return read
 
 
 def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
@@ -122,9 +148,3 @@ def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
     information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
     best = information.sum(dim=1).argsort(descending=True)[:PAIRED].tolist()
     return [model.table_.names[place] for place in sorted(best)]
-
-
-def _cell(value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -38,10 +38,11 @@ def text_report(
     x = chunks(text.test, model.length, ROWS)
     names = {"cell": "character", "dimension": "character"}
     asked = asked_sections(model, text, x, **names, seed=seed, progress=progress)
+    places = [str(place) for place in range(model.length)]
     sections = [
         _fills_section(model, x, seed),
         *asked.sections,
-        training_section(training, model.queries, [str(i) for i in range(model.length)]),
+        training_section(training, model.queries, places, dimension=names["dimension"]),
         settings_section({"length": model.length, **asdict(model.settings)}),
     ]
     words = f"Text: any characters of a chunk of {model.length} given any others."

@@ -45,6 +45,7 @@ def create_app(
     token: str | None = None,
     hosts: tuple[str, ...] = LOOPBACK,
     name: str = "model",
+    run: str | None = None,
 ) -> FastAPI:
     """The application of one fitted model.
 
@@ -54,6 +55,7 @@ def create_app(
         token: What requests must bear, if anything.
         hosts: The names under which it answers without a token.
         name: What the page calls the model.
+        run: The folder that code of the page loads, if it is not called as the model.
     """
     limits, metrics = limits or Limits(), Metrics()
     batcher = Batcher(waiting=limits.waiting, metrics=metrics)
@@ -71,7 +73,8 @@ def create_app(
         docs_url=None,  # its pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.include_router(_routes(model, Desk(batcher, limits), name))
+    names = {"name": name, "run": name if run is None else run}
+    app.include_router(_routes(model, Desk(batcher, limits), names))
     _add_page(app)
 
     @app.get("/health")
@@ -90,12 +93,14 @@ def create_app(
     return app
 
 
-def _routes(model: TableModel | TextModel | ImageModel, desk: Desk, name: str) -> APIRouter:
+def _routes(
+    model: TableModel | TextModel | ImageModel, desk: Desk, names: dict[str, str]
+) -> APIRouter:
     if isinstance(model, TableModel):
-        return table_routes(model, desk, name=name)
+        return table_routes(model, desk, **names)
     if isinstance(model, TextModel):
-        return text_routes(model, desk, name=name)
-    return image_routes(model, desk, name=name)
+        return text_routes(model, desk, **names)
+    return image_routes(model, desk, **names)
 
 
 def _add_page(app: FastAPI) -> None:

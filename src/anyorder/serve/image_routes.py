@@ -66,6 +66,7 @@ class ImageAnswer(BaseModel):
 
     domain: Literal["image"]
     name: str
+    run: str = Field(description="The folder to load it from, as the server was told it.")
     height: int
     width: int
     channels: int
@@ -151,14 +152,15 @@ class ImageAnswering:
             return error
 
 
-def image_routes(model: ImageModel, desk: Desk, *, name: str = "model") -> APIRouter:
-    """The routes for one model, under the name that the page shows."""
+def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+    """The routes for one model, under the name that the page shows and the folder to load."""
     answering, limits = ImageAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     height, width, channels = answering.shape
     about = {
         "domain": "image",
         "name": name,
+        "run": run,
         "height": height,
         "width": width,
         "channels": channels,

@@ -112,7 +112,8 @@ def serve_run(
     check_token(host, token)
     model = load(run)
     hosts, name = (*LOOPBACK, host), run.resolve().name
-    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name)
+    told = told_folder(run, host)
+    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name, run=told)
     address = f"[{host}]" if ":" in host else host
     config = server_config(app, host=host, port=port)
 
@@ -124,6 +125,17 @@ def serve_run(
             webbrowser.open(page if token is None else f"{page}#token={quote(token, safe='')}")
 
     Server(config, ready).run()
+
+
+def told_folder(run: Path, host: str) -> str:
+    """The folder of a run as the page may tell it: as given, but no map of the disk to others.
+
+    Example:
+        >>> told_folder(Path("runs/penguins"), "0.0.0.0"), told_folder(Path("/a/runs"), "0.0.0.0")
+        ('runs/penguins', 'runs')
+    """
+    shown = is_loopback(host) or not run.is_absolute()
+    return run.as_posix() if shown and run.name else run.resolve().name
 
 
 def server_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:

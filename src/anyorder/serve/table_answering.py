@@ -282,8 +282,14 @@ class TableAnswering:
         if read.evidence.given[place]:
             raise QueryError(f'"{target}" is both asked and given: drop it from `given`.')
         found = information_gains(self.model.model_, read.evidence, place)
-        named = {self.table.names[place]: short(gain) for place, gain in found.items()}
-        return {"gains": dict(sorted(named.items(), key=lambda pair: -pair[1]))}
+        best = sorted(found.items(), key=lambda pair: -pair[1])
+        # Information is never negative: below zero are errors of the model and of quadrature.
+        named = {
+            self.table.names[place]: short(max(gain, 0.0))
+            for place, gain in best
+            if not self.table.query[place].is_constant
+        }
+        return {"gains": named}
 
     def _outliers(self, rows: Sequence[Given]) -> dict[str, Any]:
         found = self.model.outliers(self._framed(rows))

@@ -235,6 +235,7 @@ class TableAnswer(BaseModel):
 
     domain: Literal["table"]
     name: str
+    run: str = Field(description="The folder to load it from, as the server was told it.")
     columns: list[ColumnAnswer]
     parameters: int
     trained_for: list[str]

@@ -29,11 +29,11 @@ TYPICAL = np.array([-2.6, 2.6])
 """The normal scores between which 99 of 100 values of training lie."""
 
 
-def table_routes(model: TableModel, desk: Desk, *, name: str = "model") -> APIRouter:
-    """The routes for one model, under the name that the page shows."""
+def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+    """The routes for one model, under the name that the page shows and the folder to load."""
     answering, limits = TableAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
-    about = describe_table(model) | {"name": name, "limits": limits.told}
+    about = describe_table(model) | {"name": name, "run": run, "limits": limits.told}
 
     @router.get("/model", response_model=messages.TableAnswer)
     async def read_model() -> Response:

@@ -95,6 +95,7 @@ class TextAnswer(BaseModel):
 
     domain: Literal["text"]
     name: str
+    run: str = Field(description="The folder to load it from, as the server was told it.")
     length: int
     hole: str
     alphabet: str
@@ -162,13 +163,14 @@ class TextAnswering:
         ]
 
 
-def text_routes(model: TextModel, desk: Desk, *, name: str = "model") -> APIRouter:
-    """The routes for one model, under the name that the page shows."""
+def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+    """The routes for one model, under the name that the page shows and the folder to load."""
     answering, limits = TextAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     about = {
         "domain": "text",
         "name": name,
+        "run": run,
         "length": model.length,
         "hole": model.hole,
         "alphabet": model.alphabet_,

@@ -65,7 +65,7 @@ class Fit:
         step: Steps done.
         seconds: Time spent on them; evaluations and checkpoints do not count.
         loss: The loss as last written to the metrics, nats a variable.
-        held_out: The last value of `valid`.
+        held_out: The last value of `valid`, bits a variable.
         best: The least value of `valid`.
         best_step: The step that it was found at.
         evaluated: The last step that was evaluated.

@@ -1,7 +1,7 @@
 // The page of images: paint a hole, see what may have been there.
 
 import { Latest, ask, hasToken, settled } from "/page/api.js";
-import { Snippet, curl, make, notice, panel, speak } from "/page/dom.js";
+import { Snippet, curl, make, notice, panel, python, speak } from "/page/dom.js";
 
 const COMPLETIONS = 6;
 
@@ -163,7 +163,7 @@ class ImagePage {
       speak(`${images.length} completions drawn.`);
       document.body.dataset.answers = Number(document.body.dataset.answers) + 1;
       this.snippet.show({
-        Python: `import anyorder as ao\n\nmodel = ao.load("${this.model.name}")\n# image: whole numbers (height, width); hole: booleans of that shape\nmodel.inpaint(image, hole, n=${COMPLETIONS}, seed=${this.seed})`,
+        Python: `import anyorder as ao\n\nmodel = ao.load(${python(this.model.run)})\n# image: whole numbers (height, width); hole: booleans of that shape\nmodel.inpaint(image, hole, n=${COMPLETIONS}, seed=${this.seed})`,
         curl: curl("/v1/inpaint", { image: ["..."], hole: ["..."], n: COMPLETIONS, seed: this.seed }, hasToken()),
       });
     } catch (error) {

@@ -209,7 +209,7 @@ class TablePage {
     const target = asked.includes(this.target?.value) ? this.target.value : asked.at(-1) ?? this.model.columns[0].name;
     const literal = `{${Object.entries(given).map(([name, value]) => `${python(name)}: ${evidence(value)}`).join(", ")}}`;
     this.snippet.show({
-      Python: `import anyorder as ao\n\nmodel = ao.load(${python(this.model.name)})\ngiven = ${literal}\nmodel.conditional(${python(target)}, given=given)      # .mean() .interval(0.9) .plot()\nmodel.sample(${DRAWS}, given=given, random_state=${this.seed})`,
+      Python: `import anyorder as ao\n\nmodel = ao.load(${python(this.model.run)})\ngiven = ${literal}\nmodel.conditional(${python(target)}, given=given)      # .mean() .interval(0.9) .plot()\nmodel.sample(${DRAWS}, given=given, random_state=${this.seed})`,
       curl: curl("/v1/conditionals", { given }, hasToken()),
     });
   }

@@ -136,7 +136,7 @@ class TextPage {
     document.getElementById("formula").replaceChildren("p(", make("span", { class: "asked", text: "holes" }), " | ",
       make("span", { class: "known", text: text.length > 60 ? `${text.slice(0, 60)}…` : text }), ")");
     this.snippet.show({
-      Python: `import anyorder as ao\n\nmodel = ao.load(${python(this.model.name)})\nmodel.infill(${python(text)}, n=${FILLS}, seed=${this.seed})\nmodel.log_prob(${python(text)})      # holes are marginalised`,
+      Python: `import anyorder as ao\n\nmodel = ao.load(${python(this.model.run)})\nmodel.infill(${python(text)}, n=${FILLS}, seed=${this.seed})\nmodel.log_prob(${python(text)})      # holes are marginalised`,
       curl: curl("/v1/infill", { text, n: FILLS, seed: this.seed }, hasToken()),
     });
   }
