@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.image_files import load_image_folder, read_image, write_image
+from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
 
 
 def picture(seed, height=6, width=8, channels=3):
@@ -96,6 +96,23 @@ def test_odd_pictures_are_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)
     with pytest.raises(SchemaError, match=r"not a whole picture .*exceeds limit"):
         read_image(tmp_path / "000.png")
+
+
+@pytest.mark.parametrize("kind", ["EPS", "GIF", "TIFF", "PPM"])
+def test_only_promised_formats_are_decoded_whatever_the_ending(kind, tmp_path, monkeypatch):
+    def started(*_, **__):
+        raise AssertionError("Ghostscript was started")
+
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", started)
+    Image.fromarray(picture(0)).save(tmp_path / "a.png", format=kind)
+    with pytest.raises(SchemaError, match=r'a.png" is not a whole picture'):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_promised_formats_are_decoded(ending, tmp_path):
+    write_image(tmp_path / f"a{ending}", picture(0))
+    assert read_image(tmp_path / f"a{ending}").shape == (6, 8, 3)
 
 
 def test_odd_folders_are_refused(tmp_path):

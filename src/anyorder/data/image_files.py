@@ -1,4 +1,4 @@
-"""Pictures in files (PNG, JPEG and others that Pillow reads), one by one or a folder of them."""
+"""Pictures in files (PNG, JPEG, WebP or BMP), one by one or a folder of them."""
 
 import io
 import warnings
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""What is decoded, by Pillow's names. It would try all that it knows, whatever the ending says, and
+some of them start another program: Ghostscript for EPS."""
+
 GREY = ("1", "L", "LA")
 """Pillow's modes of pictures without colours."""
 
@@ -110,7 +114,7 @@ def decoded(source: Path | bytes, name: str) -> "Image.Image":
         with warnings.catch_warnings():
             # A small file that would fill the memory is refused before it is read.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
     except (
         OSError,
