@@ -28,6 +28,9 @@ def folder(tmp_path_factory):
     erased[:3, :3, 3] = 0
     Image.fromarray(erased).save(folder / "erased.png")
     Image.fromarray(erased[:, :, 0]).save(folder / "plain.png")
+    (folder / "photographs").mkdir()
+    for number in range(3):
+        Image.new("RGB", (1000, 750)).save(folder / "photographs" / f"{number}.jpg")
     return folder
 
 
@@ -136,6 +139,16 @@ MISTAKES = {
     "no run": (["reproduce", "samples", "--images", "digits"], "`--run` must be the folder"),
     "table verb": (["query", "RUN", "--of", "age"], "holds a model of images; this asks for one"),
     "fit size": (["fit", "set", "--size", "big", "--out", "other"], "`--size` must be such as"),
+    "photographs": (
+        ["fit", "photographs", "--out", "other"],
+        "are 2,250,000 variables: more than 4,096, or 65,536 in 4,096 patches",
+    ),
+    "patches": (
+        ["fit", "photographs", "--patch", "5", "--out", "other"],
+        "in 30,000 patches: more than",
+    ),
+    "huge": (["fit", "set", "--size", "100000", "--out", "other"], "smaller (`--size 32`)"),
+    "half patch": (["fit", "set", "--patch", "1.5", "--out", "other"], "not a whole number"),
     "fit table": (
         ["fit", "set", "--queries", "-> age", "--out", "other"],
         "is for tables, and",

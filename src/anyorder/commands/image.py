@@ -11,7 +11,13 @@ from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
 from anyorder.data.image_changes import coarser, quantised
-from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
+from anyorder.data.image_files import (
+    ENDINGS,
+    folder_shape,
+    load_image_folder,
+    read_image,
+    write_image,
+)
 from anyorder.data.image_grid import picture_grid, shades
 from anyorder.data.image_holes import (
     Hole,
@@ -25,6 +31,7 @@ from anyorder.data.image_sources import BUNDLED, READERS, load_images
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
+from anyorder.estimators.image_network import check_affordable
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
@@ -82,6 +89,9 @@ def fit_images(
     settings = replace(IMAGE_SETTINGS, minutes=budget, steps=steps, seed=check_seed(seed))
     sizes = {name: value for name, value in shape.items() if value is not None}
     model = ImageModel(settings=settings, **sizes)
+    if Path(file).is_dir():  # photographs would fill the memory before the model sees them
+        shape_of_all = folder_shape(file, size=None if size is None else read_size(size))
+        check_affordable(shape_of_all, model.patch)
     images, training = read_images(file, size=size, levels=levels), out / "training"
     done = finished_step(training)
     if is_first_process():

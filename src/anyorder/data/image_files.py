@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anyorder.data.image import MAX_LEVELS, Images, Pixels, Size, check_size, random_parts
+from anyorder.data.image import MAX_LEVELS, Images, Pixels, Shape, Size, check_size, random_parts
 from anyorder.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
@@ -62,6 +62,17 @@ def load_image_folder(
         return found
 
     return Images(folder.resolve().name, MAX_LEVELS, read(train), read(valid), read(test))
+
+
+def folder_shape(folder: str | Path, *, size: Size | None = None) -> Shape:
+    """Of the pictures that `load_image_folder` would read, from the first of them.
+
+    It is told before any picture is resized, and all of them are in memory.
+    """
+    height, width, channels = read_image(_parts(Path(folder))[0][0]).shape
+    if size is not None:
+        height, width = check_size(size)
+    return Shape(height, width, channels)
 
 
 def read_image(
