@@ -32,7 +32,7 @@ def fit(
     size: str | None = None,
     levels: Whole | None = None,
     turns: bool | None = None,
-    patch: int | None = None,
+    patch: Whole | None = None,
 ) -> None:
     """Fit a model of a table, a text or images, and save it.
 
