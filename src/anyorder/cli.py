@@ -28,6 +28,9 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code that shells expect when the reader of a pipe has gone."""
 
+NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed")
+"""What torch's RuntimeErrors say where memory does not suffice; all others are our own mistakes."""
+
 DEBUG = "--debug"
 """Anywhere on the command line: errors show where they came from."""
 
@@ -72,6 +75,13 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         _close_quietly()
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename or 'the output'}")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in NO_MEMORY):
+            raise
+        _fail(
+            "The memory of this machine does not suffice. Make something smaller: `--n` or "
+            "`--rows`, or, when fitting, `--width`, `--layers`, `--length` or `--size`."
+        )
     except ValueError as error:
         # Only now is it certain that the library, and so torch, was imported already.
         from anyorder.errors import AnyOrderError
