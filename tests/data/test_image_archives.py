@@ -303,7 +303,9 @@ def test_odd_files_of_imagenet32_are_refused(tmp_path):
     with pytest.raises(SchemaError, match=r'"1.png" is not a whole picture'):
         load_imagenet32(tmp_path / "wide")
     put(tmp_path / "npz", {"train_data_batch_1.npz": npz(rows(1))[:500], "val_data.npz": b""})
-    with pytest.raises(SchemaError, match=r'"train_data_batch_1.npz" is cut off, encrypted or holds no'):
+    with pytest.raises(
+        SchemaError, match=r'"train_data_batch_1.npz" is cut off, encrypted or holds no'
+    ):
         load_imagenet32(tmp_path / "npz")
     put(tmp_path / "npz", {"train_data_batch_1.npz": npz(rows(1) / 255)})
     with pytest.raises(SchemaError, match="must be of uint8; it is of float64"):

@@ -132,6 +132,15 @@ def test_odd_names_and_shapes_are_not_written(tmp_path):
         write_image(tmp_path / "a.png", picture(0, channels=2))
 
 
+@pytest.mark.parametrize(("name", "longest"), [("a.webp", 16_383), ("a.jpg", 65_500)])
+def test_pictures_that_a_format_cannot_hold_are_not_written(name, longest, tmp_path):
+    write_image(tmp_path / name, np.zeros((1, longest, 1), dtype=np.uint8))
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=rf"holds {longest:,} pixels a side at most: write a .pn"):
+        write_image(tmp_path / name, np.zeros((longest + 1, 1, 1), dtype=np.uint8))
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_pillow_it_says_what_to_install(tmp_path, monkeypatch):
     fill(tmp_path, [0])
     monkeypatch.setattr("anyorder.data.image_files.find_spec", lambda _: None)

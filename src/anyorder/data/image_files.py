@@ -20,6 +20,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 """What is decoded, by Pillow's names. It would try all that it knows, whatever the ending says, and
 some of them start another program: Ghostscript for EPS."""
 
+LONGEST = {".webp": 16_383, ".jpg": 65_500, ".jpeg": 65_500}
+"""The most pixels of a side that a format can hold, where that is few."""
+
 GREY = ("1", "L", "LA")
 """Pillow's modes of pictures without colours."""
 
@@ -91,6 +94,12 @@ def write_image(file: str | Path, picture: Pixels) -> None:
     if file.suffix.lower() not in ENDINGS:
         raise ConfigError(f'A picture\'s name must end in {", ".join(ENDINGS)}; got "{file.name}".')
     found = _encoded(picture)
+    longest = LONGEST.get(file.suffix.lower())
+    if longest is not None and max(found.size) > longest:
+        raise ConfigError(
+            f'"{file.name}" would be {picture.shape[0]}x{picture.shape[1]} (height x width), and '
+            f"{file.suffix} holds {longest:,} pixels a side at most: write a .png."
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     found.save(file)
 
@@ -145,10 +154,7 @@ def pixels_of(
 
     if channels not in (None, 1, 3):
         raise ConfigError(f"`channels` must be 1 (grey) or 3 (colours); got {channels!r}.")
-    if image.mode in DEEP:
-        raise SchemaError(
-            f'"{name}" must have 8 bits a channel; it has more (mode {image.mode}). Save it so.'
-        )
+    check_depth(image, name)
     is_grey = image.mode in GREY if channels is None else channels == 1
     image = image.convert("L" if is_grey else "RGB")
     if size is not None:
@@ -157,6 +163,14 @@ def pixels_of(
         image = ImageOps.fit(image, (width, height), method=Image.Resampling.BOX)
     found = np.array(image, dtype=np.uint8)
     return found[:, :, None] if is_grey else found
+
+
+def check_depth(image: "Image.Image", name: str) -> None:
+    """Refuses more than 8 bits a channel, which Pillow would cut off and not scale."""
+    if image.mode in DEEP:
+        raise SchemaError(
+            f'"{name}" must have 8 bits a channel; it has more (mode {image.mode}). Save it so.'
+        )
 
 
 def _need_pillow() -> None:
