@@ -14,6 +14,7 @@ from cyclopts import App
 
 from anyorder import CheckpointError
 from anyorder.cli import app, main, run
+from anyorder.commands.showing import note, show
 
 
 def test_help_does_not_wait_for_torch():
@@ -79,6 +80,18 @@ def test_other_errors_of_torch_are_not_hidden():
 
     with pytest.raises(RuntimeError, match="mat1"):
         run(App(default_command=wrong), [])
+
+
+def test_terminals_are_sent_no_commands(capsys):
+    escape = "a\x1b]0;title\x07\x9b2Jb"
+    show([escape], [[escape]], title=escape)
+    note(escape)
+    with pytest.raises(SystemExit):
+        main(["info", escape])
+    streams = capsys.readouterr()
+    shown = streams.out + streams.err
+    assert shown.count("␛]0;title␇�2Jb") == 5
+    assert not set(shown) & set(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
 
 
 def test_no_verb_rounds_a_number():

@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
 from anyorder.commands.streams import piped
+from anyorder.commands.terminal import printable
 from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
@@ -97,7 +98,7 @@ def _call(command: App, words: list[str]) -> None:
 
 def _tell(message: Warning | str, *_: object) -> None:
     """A warning as one line, without the place in the code that it came from."""
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {printable(str(message))}\n")
 
 
 def _close_quietly() -> None:
@@ -107,5 +108,5 @@ def _close_quietly() -> None:
 
 
 def _fail(sentence: str, *, code: int = USER_ERROR) -> None:
-    sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"error: {printable(' '.join(sentence.split()))}\n")
     sys.exit(code)

@@ -12,6 +12,7 @@ from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import STREAM
+from anyorder.commands.terminal import printable
 from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
 from anyorder.errors import ConfigError
 from anyorder.estimators.text import TEXT_SETTINGS, TextModel
@@ -87,7 +88,10 @@ def infill_text(
     if json:
         print_json({"text": text, "fills": fills})
     else:
-        Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
+        lines = "\n".join(fills)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        # A pipe gets what was drawn, letter by letter.
+        console.print(printable(lines) if console.is_terminal else lines)
 
 
 def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
