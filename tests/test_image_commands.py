@@ -28,6 +28,7 @@ def folder(tmp_path_factory):
     erased[:3, :3, 3] = 0
     Image.fromarray(erased).save(folder / "erased.png")
     Image.fromarray(erased[:, :, 0]).save(folder / "plain.png")
+    Image.fromarray(mask.astype(np.uint16) * 257).save(folder / "deep.png")
     (folder / "photographs").mkdir()
     for number in range(3):
         Image.new("RGB", (1000, 750)).save(folder / "photographs" / f"{number}.jpg")
@@ -148,6 +149,17 @@ MISTAKES = {
         "in 30,000 patches: more than",
     ),
     "huge": (["fit", "set", "--size", "100000", "--out", "other"], "smaller (`--size 32`)"),
+    "power": (["fit", "set", "--size", "²", "--out", "other"], "`--size` must be such as"),
+    "digits": (["fit", "set", "--size", "9" * 5000, "--out", "other"], "must be such as"),
+    "power of a rectangle": (
+        ["inpaint", "RUN", "plain.png", "--rectangle", "²,0,1,1", "--out", "g.png"],
+        "four whole numbers",
+    ),
+    "deep mask": (
+        ["inpaint", "RUN", "plain.png", "--mask", "deep.png", "--out", "g.png"],
+        "must have 8 bits a channel",
+    ),
+    "nowhere": (["fit", "set", "--out", ""], "it is empty"),
     "half patch": (["fit", "set", "--patch", "1.5", "--out", "other"], "not a whole number"),
     "fit table": (
         ["fit", "set", "--queries", "-> age", "--out", "other"],

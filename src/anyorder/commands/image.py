@@ -64,7 +64,7 @@ def read_size(size: str) -> tuple[int, int]:
         ((16, 16), (16, 24))
     """
     parts = size.lower().split("x")
-    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) > 2 or not all(map(_is_whole, parts)):
         raise ConfigError(
             f'`--size` must be such as "16" or "16x24" (height x width); got "{size}".'
         )
@@ -233,12 +233,17 @@ def _hole(
 
 def _numbers(rectangle: str) -> list[int]:
     parts = rectangle.split(",")
-    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) != 4 or not all(map(_is_whole, parts)):
         raise ConfigError(
             '`--rectangle` must be four whole numbers, "top,left,height,width", such as "2,2,4,4"; '
             f'got "{rectangle}".'
         )
     return [int(part) for part in parts]
+
+
+def _is_whole(word: str) -> bool:
+    """Whether `int` reads it: "²" is a digit and no decimal; no size has more than nine."""
+    return word.strip().isdecimal() and len(word.strip()) <= 9
 
 
 def _write_each(folder: Path, painted: Pixels, levels: int) -> None:
