@@ -67,8 +67,12 @@ def test_pictures_of_many_kinds_become_alike(tmp_path):
     images = load_image_folder(tmp_path, size=4, channels=3)
     assert len(images.train) + len(images.valid) + len(images.test) == 7
     assert images.shape == (4, 4, 3)
-    with pytest.raises(SchemaError, match=r'grey.png" is 20x9 of one channel and .*`size=` and'):
+    with pytest.raises(
+        SchemaError, match=r'grey.png" is 20x9 of one channel and .*`--size`.*grey or'
+    ):
         load_image_folder(tmp_path)
+    with pytest.raises(SchemaError, match=r"3 channels\. Save all in grey or all in colours"):
+        load_image_folder(tmp_path, size=4)
 
 
 def test_a_picture_is_turned_upright(tmp_path):
@@ -113,6 +117,18 @@ def test_only_promised_formats_are_decoded_whatever_the_ending(kind, tmp_path, m
 def test_promised_formats_are_decoded(ending, tmp_path):
     write_image(tmp_path / f"a{ending}", picture(0))
     assert read_image(tmp_path / f"a{ending}").shape == (6, 8, 3)
+
+
+def test_what_is_hidden_or_is_no_file_is_left_out(tmp_path):
+    fill(tmp_path / ".pictures", range(4))  # what was asked for may be hidden itself
+    for name in (".thumbs/a.png", ".a.png"):
+        (tmp_path / ".pictures" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / ".pictures" / name).write_bytes(b"junk")
+    (tmp_path / ".pictures" / "sub.png").mkdir()
+    assert len(load_image_folder(tmp_path / ".pictures").train) == 2
+    (tmp_path / ".pictures" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(ConfigError, match=r'gone.png" is a link to a file that is gone'):
+        load_image_folder(tmp_path / ".pictures")
 
 
 def test_odd_folders_are_refused(tmp_path):

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ def load_image_folder(
             if picture.shape != first.shape:
                 raise SchemaError(
                     f'All pictures must be alike; "{file}" is {_shown(picture)} and "{train[0]}" '
-                    f"{_shown(first)}. Pass `size=` and `channels=` to make them so."
+                    f"{_shown(first)}. {_remedy(picture, first)}"
                 )
             found[place] = picture
         return found
@@ -76,6 +76,14 @@ def folder_shape(folder: str | Path, *, size: Size | None = None) -> Shape:
     if size is not None:
         height, width = check_size(size)
     return Shape(height, width, channels)
+
+
+def picture_files(folder: Path) -> Iterator[Path]:
+    """The files of a folder and of those inside it that end as pictures do, but hidden ones."""
+    for file in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.suffix.lower() in ENDINGS and not hidden and not file.is_dir():
+            yield file
 
 
 def read_image(
@@ -192,18 +200,25 @@ def _parts(folder: Path) -> tuple[Sequence[Path], Sequence[Path], Sequence[Path]
 
 
 def _pictures(folder: Path) -> list[Path]:
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in ENDINGS and not file.name.startswith(".")
-    )
+    files = sorted(picture_files(folder))
     if not files:
         raise ConfigError(f'There are no pictures in "{folder}": put {", ".join(ENDINGS)} there.')
+    for file in files:
+        if not file.exists():
+            raise ConfigError(f'"{file}" is a link to a file that is gone. Delete or mend it.')
     return files
 
 
 def _drawn(files: Sequence[Path], number: int) -> list[list[Path]]:
     return [[files[place] for place in part] for part in random_parts(len(files), number)]
+
+
+def _remedy(one: Pixels, other: Pixels) -> str:
+    """What makes pictures alike."""
+    sized = "`size` (`--size`) crops and resizes all of them."
+    coloured = "Save all in grey or all in colours, or pass `channels` in Python."
+    ways = [sized] if one.shape[:2] != other.shape[:2] else []
+    return " ".join(ways + ([coloured] if one.shape[2] != other.shape[2] else []))
 
 
 def _shown(picture: Pixels) -> str:
