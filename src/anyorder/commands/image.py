@@ -1,5 +1,6 @@
 """The verbs for images: fit, inpaint, evaluate."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
-from anyorder.data.image_changes import coarser, quantised
+from anyorder.data.image_changes import coarser, quantised, shrunk
 from anyorder.data.image_files import (
     ENDINGS,
     folder_shape,
     load_image_folder,
+    picture_files,
     read_image,
     write_image,
 )
@@ -29,7 +31,7 @@ from anyorder.data.image_holes import (
 )
 from anyorder.data.image_sources import BUNDLED, READERS, load_images
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.errors import ConfigError, QueryError, check_count, check_seed
+from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
 from anyorder.estimators.image_network import check_affordable
 from anyorder.reproduce.record import print_json
@@ -43,7 +45,7 @@ def is_images(file: str) -> bool:
     """Whether what was typed names a set of images, or a folder with a picture in it."""
     folder = Path(file)
     if folder.is_dir():
-        return any(path.suffix.lower() in ENDINGS for path in folder.rglob("*"))
+        return any(picture_files(folder))
     return file == BUNDLED or file in READERS
 
 
@@ -51,9 +53,21 @@ def read_images(file: str, *, size: str | None = None, levels: int | None = None
     """Images by what a user typed: a folder of pictures, or the name of a public set."""
     pixels = None if size is None else read_size(size)
     if not Path(file).is_dir():
-        return load_images(file, size=pixels, levels=levels)
+        return load_images(_public(file), size=pixels, levels=levels)
     images = load_image_folder(file, size=pixels)
     return images if levels is None else quantised(images, levels)
+
+
+def _public(file: str) -> str:
+    """The name of a public set, if it is one; what was typed may also have meant a folder."""
+    names = [BUNDLED, *READERS]
+    if file not in names:
+        there = "is not a folder" if Path(file).exists() else "is not there"
+        raise ConfigError(
+            f'"{file}" {there}: images are a folder of pictures, or one of {", ".join(names)}.'
+            f"{nearest(file, names)}"
+        )
+    return file
 
 
 def read_size(size: str) -> tuple[int, int]:
@@ -132,6 +146,11 @@ def inpaint_image(
     """Paints the holes of pictures; see `anyorder inpaint --help`."""
     check_count("n", n)
     check_seed(seed)
+    if not 0 < temperature < math.inf:
+        raise ConfigError(
+            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
+            "the most probable level at each step."
+        )
     if out.suffix.lower() not in ENDINGS:
         raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{out}".')
     model = read_run(run, ImageModel)
@@ -186,7 +205,16 @@ def images_for(model: ImageModel, file: str) -> Images:
     if Path(file).is_dir():
         images = load_image_folder(file, size=(height, width), channels=channels)
     else:
-        images = load_images(file, size=(height, width))
+        images = load_images(_public(file))
+        full, levels = images.shape, images.levels
+        smaller = full.height % height == 0 and full.width % width == 0
+        if not smaller or full.channels != channels or levels < model.levels_:
+            raise QueryError(
+                f'"{file}" does not fit the model: its images are of {full.height}x{full.width} '
+                f"with {full.channels} channel(s) of {levels} levels, and the model reads {height}x"
+                f"{width} with {channels} channel(s) of {model.levels_} levels."
+            )
+        images = shrunk(images, (height, width))
     return quantised(images, model.levels_)
 
 
