@@ -111,7 +111,7 @@ LAYERS = [
     ["policy.steering"],
     ["policy.fitted"],
     ["policy.cloning", "policy.conditional"],
-    ["commands.options", "reproduce.record", "reproduce.resampling"],
+    ["commands.options", "commands.terminal", "reproduce.record", "reproduce.resampling"],
     ["reproduce.options", "reproduce.catalogue"],
     [
         "reproduce.showing",

@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
+from cyclopts import App
 
 from anyorder import CheckpointError
-from anyorder.cli import app, main
+from anyorder.cli import app, main, run
+from anyorder.commands.showing import note, show
 
 
 def test_help_does_not_wait_for_torch():
@@ -50,6 +54,55 @@ def test_mistakes_get_one_sentence_and_exit_code_2(name, capsys):
     assert streams.err.startswith("error: ")
     assert streams.err.count("\n") == 1
     assert sentence in streams.err
+
+
+NO_MEMORY = {
+    "python": MemoryError("Unable to allocate 30. GiB for an array"),
+    "torch": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    "cuda": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MEMORY)
+def test_what_does_not_fit_the_memory_is_one_sentence(name, capsys):
+    def greedy():
+        raise NO_MEMORY[name]
+
+    with pytest.raises(SystemExit) as stopped:
+        run(App(default_command=greedy), [])
+    assert stopped.value.code == 2
+    assert "Make something smaller: `--n`" in capsys.readouterr().err
+
+
+def test_other_errors_of_torch_are_not_hidden():
+    def wrong():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        run(App(default_command=wrong), [])
+
+
+def test_terminals_are_sent_no_commands(capsys):
+    escape = "a\x1b]0;title\x07\x9b2Jb"
+    show([escape], [[escape]], title=escape)
+    note(escape)
+    with pytest.raises(SystemExit):
+        main(["info", escape])
+    streams = capsys.readouterr()
+    shown = streams.out + streams.err
+    assert shown.count("␛]0;title␇�2Jb") == 5
+    assert not set(shown) & set(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
+
+
+def test_no_verb_rounds_a_number():
+    # cyclopts by itself takes 1.5 for an int and cuts it off
+    verbs = [app[name].default_command for name in app if not name.startswith("-")]
+    tables = app["reproduce"]
+    verbs += [tables[name].default_command for name in tables if not name.startswith("-")]
+    for verb in filter(None, verbs):
+        for option, kind in get_type_hints(verb, include_extras=True).items():
+            parts = get_args(kind) if get_origin(kind) is UnionType else [kind]
+            assert int not in parts, f"{option} of {verb.__name__} must be a Whole"
 
 
 def test_debug_shows_where_an_error_came_from(tmp_path):

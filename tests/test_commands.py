@@ -11,6 +11,7 @@ import torch
 from anyorder.cli import main
 from anyorder.cli import run as run_app
 from anyorder.enumeration import edge_law, node_law
+from anyorder.errors import ConfigError
 from anyorder.evaluation import Estimate
 from anyorder.protocols import RemoveGreatest, lexicographic
 from anyorder.reproduce.jobs import read_estimates, run_jobs, write_estimates
@@ -251,6 +252,30 @@ def test_jobs_that_are_done_are_not_done_again(tmp_path, capfd):
     assert capfd.readouterr().err.splitlines() == ["b: training", "b: done"]
     assert torch.equal(first.estimates["a"]["bits"].rows, both.estimates["b"]["bits"].rows)
     assert set(both.source) == {"commit", "dirty"}
+
+
+ALTERED = {
+    "no source": {"source": None},
+    "strings": {"estimates": {"bits": ["a", "b"]}},
+    "ragged": {"estimates": {"bits": [[1.0], [2.0, 3.0]]}},
+    "list": {"estimates": [1.0]},
+    "commit": {"source": {"dirty": False}},
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_altered_results_are_named(name, tmp_path):
+    run_jobs(_job, ["a"], tmp_path, identity={"seed": 1})
+    path = tmp_path / "a" / "evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | ALTERED[name]))
+    with pytest.raises(ConfigError, match=r'evaluation.json" is damaged or was altered: delete'):
+        run_jobs(_job, ["a"], tmp_path, identity={"seed": 1})
+
+
+def test_results_that_depend_on_more_are_of_another_experiment(tmp_path):
+    run_jobs(_job, ["a"], tmp_path, identity={"seed": 1, "extra": 2})
+    with pytest.raises(ConfigError, match="another experiment: `extra` differs"):
+        run_jobs(_job, ["a"], tmp_path, identity={"seed": 1})
 
 
 def test_results_of_other_settings_are_not_passed_off(tmp_path, capsys):

@@ -77,4 +77,6 @@ def test_one_pass_needs_no_estimate():
 
 def test_one_row_has_no_standard_error():
     assert math.isnan(Estimate(torch.tensor([1.0])).se)
+    assert str(Estimate(torch.tensor([1.0]))) == "1.0000"
+    assert repr(Estimate(torch.tensor([1.0]))) == "1.00"
     assert str(Estimate(torch.tensor([1.0, 2.0]))) == "1.5000 ± 0.5000"

@@ -1,6 +1,7 @@
 """Heads of continuous variables: they integrate to one, invert, and draw what they say."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from anyorder.conditionals.atomic import AtomicDistribution, AtomLevels
 from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.conditionals.heads import HEADS, bounded
+from anyorder.conditionals.logistic_levels import LogisticLevels
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.conditionals.mixture import Mixture
 from anyorder.conditionals.quadrature import mean_rule
@@ -271,6 +273,55 @@ def test_temperature_sharpens_a_mixture_and_is_refused_elsewhere():
         spline().tempered(0.5)
     with pytest.raises(QueryError, match="`top_k` is for categorical"):
         one.tempered(1.0, top_k=2)
+
+
+FLOATS = {
+    "categories": lambda: Categorical(random(EDGES, 5).float()),
+    "gaussians": lambda: floats(mixture()),
+    "logistics": lambda: floats(mixture("logistic")),
+    "atoms": lambda: replace(
+        atomic(), branches=floats(atomic().branches), elsewhere=floats(mixture())
+    ),
+    "levels": lambda: floats(
+        LogisticLevels(random(EDGES, 3), 4 + 3 * random(EDGES, 3), random(EDGES, 3), 9)
+    ),
+}
+
+
+def floats(law):
+    changed = {name: value.float() for name, value in vars(law).items() if hasattr(value, "float")}
+    return replace(law, **changed)
+
+
+@pytest.mark.parametrize("temperature", [1e-60, 1e-300, 5e-324])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_tiny_temperature_draws_what_is_greatest(kind, temperature):
+    law = FLOATS[kind]()
+    cold = law.tempered(temperature)
+    draws = torch.stack([cold.sample() for _ in range(5)])
+    assert (draws == draws[0]).all()
+    torch.testing.assert_close(draws[0].double(), cold.mode().double())
+    assert not cold.log_prob(draws[0]).isnan().any()
+    if kind in ("categories", "levels"):
+        assert torch.equal(draws[0], law.mode())
+    if kind in ("gaussians", "logistics"):
+        greatest = law.means.gather(-1, law.logits.argmax(-1, keepdim=True))[..., 0]
+        torch.testing.assert_close(draws[0], greatest, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1e39, 1e300])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_huge_temperature_draws_numbers_and_nothing_impossible(kind, temperature):
+    hot = FLOATS[kind]().tempered(temperature)
+    draws = hot.sample()
+    assert draws.double().isfinite().all()
+    assert hot.log_prob(draws).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["spline", "energy"])
+def test_densities_without_a_temperature_refuse_tiny_ones(kind):
+    with pytest.raises(QueryError, match="no temperature"):
+        SMOOTH[kind]().tempered(1e-300)
 
 
 def test_float32_draws_are_finite_far_out():

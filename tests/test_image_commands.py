@@ -28,6 +28,14 @@ def folder(tmp_path_factory):
     erased[:3, :3, 3] = 0
     Image.fromarray(erased).save(folder / "erased.png")
     Image.fromarray(erased[:, :, 0]).save(folder / "plain.png")
+    Image.fromarray(mask.astype(np.uint16) * 257).save(folder / "deep.png")
+    (folder / "void").mkdir()
+    (folder / "points").mkdir()
+    for number in range(3):
+        Image.new("L", (1, 1), 9 * number).save(folder / "points" / f"{number}.png")
+    (folder / "photographs").mkdir()
+    for number in range(3):
+        Image.new("RGB", (1000, 750)).save(folder / "photographs" / f"{number}.jpg")
     return folder
 
 
@@ -110,6 +118,20 @@ def test_images_are_evaluated_and_checked(folder, run, capsys):
     assert anyorder.load(run).sample(1, seed=0).shape == (1, 6, 5, 1)
 
 
+def test_one_image_of_one_pixel_is_evaluated(folder, capsys):
+    run, images = str(folder / "point"), str(folder / "points")
+    main(["fit", images, *TINY, "--out", run])
+    main(["evaluate", run, images])
+    shown = capsys.readouterr().out
+    assert "bits a dimension" in shown
+    assert "nan" not in shown
+    with pytest.raises(SystemExit):
+        main(["evaluate", run, images, "--report", str(folder / "page.html")])
+    streams = capsys.readouterr()
+    assert not streams.out, "it is refused before the work"
+    assert "`--report` paints halves of images" in streams.err
+
+
 MISTAKES = {
     "no hole": (["inpaint", "RUN", "set", "--out", "grid.png"], "Say what is unknown"),
     "no alpha": (["inpaint", "RUN", "plain.png", "--out", "grid.png"], "alpha channel"),
@@ -136,6 +158,43 @@ MISTAKES = {
     "no run": (["reproduce", "samples", "--images", "digits"], "`--run` must be the folder"),
     "table verb": (["query", "RUN", "--of", "age"], "holds a model of images; this asks for one"),
     "fit size": (["fit", "set", "--size", "big", "--out", "other"], "`--size` must be such as"),
+    "photographs": (
+        ["fit", "photographs", "--out", "other"],
+        "are 2,250,000 variables: more than 4,096, or 65,536 in 4,096 patches",
+    ),
+    "patches": (
+        ["fit", "photographs", "--patch", "5", "--out", "other"],
+        "in 30,000 patches: more than",
+    ),
+    "huge": (["fit", "set", "--size", "100000", "--out", "other"], "smaller (`--size 32`)"),
+    "no folder": (
+        ["fit", "nowhere", "--as", "image", "--out", "other"],
+        '"nowhere" is not there: images are a folder of pictures, or one of digits, cifar10',
+    ),
+    "no such set": (["evaluate", "RUN", "digit"], 'Did you mean "digits"?'),
+    "file": (["evaluate", "RUN", "plain.png"], "is not a folder: images are a folder of"),
+    "other set": (
+        ["evaluate", "RUN", "digits"],
+        "of 8x8 with 1 channel(s) of 17 levels, and the model reads 6x5 with 1 channel(s) of 4",
+    ),
+    "no data": (["fit", "mnist", "--out", "other"], "environment variable ANYORDER_DATA"),
+    "cold": (
+        ["inpaint", "RUN", "plain.png", "--half", "top", "--temperature", "0", "--out", "g.png"],
+        "`--greedy` takes the most probable level",
+    ),
+    "empty": (["fit", "void", "--out", "other"], "is a folder without pictures (.png"),
+    "power": (["fit", "set", "--size", "²", "--out", "other"], "`--size` must be such as"),
+    "digits": (["fit", "set", "--size", "9" * 5000, "--out", "other"], "must be such as"),
+    "power of a rectangle": (
+        ["inpaint", "RUN", "plain.png", "--rectangle", "²,0,1,1", "--out", "g.png"],
+        "four whole numbers",
+    ),
+    "deep mask": (
+        ["inpaint", "RUN", "plain.png", "--mask", "deep.png", "--out", "g.png"],
+        "must have 8 bits a channel",
+    ),
+    "nowhere": (["fit", "set", "--out", ""], "it is empty"),
+    "half patch": (["fit", "set", "--patch", "1.5", "--out", "other"], "not a whole number"),
     "fit table": (
         ["fit", "set", "--queries", "-> age", "--out", "other"],
         "is for tables, and",
@@ -150,6 +209,7 @@ MISTAKES = {
 def test_mistakes_get_one_sentence(name, folder, run, capsys, monkeypatch):
     words, sentence = MISTAKES[name]
     monkeypatch.chdir(folder)
+    monkeypatch.delenv("ANYORDER_DATA", raising=False)
     with pytest.raises(SystemExit) as stopped:
         main([str(run) if word == "RUN" else word for word in words])
     assert stopped.value.code == 2

@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
 from anyorder.commands.streams import piped
+from anyorder.commands.terminal import printable
 from anyorder.commands.verbs import check, demo, evaluate, fit, info, serve
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
@@ -27,6 +28,9 @@ INTERRUPTED = 130
 
 BROKEN_PIPE = 141
 """The exit code that shells expect when the reader of a pipe has gone."""
+
+NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed")
+"""What torch's RuntimeErrors say where memory does not suffice; all others are our own mistakes."""
 
 DEBUG = "--debug"
 """Anywhere on the command line: errors show where they came from."""
@@ -72,6 +76,13 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         _close_quietly()
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename or 'the output'}")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in NO_MEMORY):
+            raise
+        _fail(
+            "The memory of this machine does not suffice. Make something smaller: `--n` or "
+            "`--rows`, or, when fitting, `--width`, `--layers`, `--length` or `--size`."
+        )
     except ValueError as error:
         # Only now is it certain that the library, and so torch, was imported already.
         from anyorder.errors import AnyOrderError
@@ -87,7 +98,7 @@ def _call(command: App, words: list[str]) -> None:
 
 def _tell(message: Warning | str, *_: object) -> None:
     """A warning as one line, without the place in the code that it came from."""
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {printable(str(message))}\n")
 
 
 def _close_quietly() -> None:
@@ -97,5 +108,5 @@ def _close_quietly() -> None:
 
 
 def _fail(sentence: str, *, code: int = USER_ERROR) -> None:
-    sys.stderr.write(f"error: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"error: {printable(' '.join(sentence.split()))}\n")
     sys.exit(code)

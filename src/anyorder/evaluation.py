@@ -40,10 +40,15 @@ class Estimate:
         return Estimate(self.rows - other.rows)
 
     def __str__(self) -> str:
-        return f"{self.value:.4f} ± {self.se:.4f}"
+        return self._shown(4)
 
     def __repr__(self) -> str:
-        return f"{self.value:.2f} ± {self.se:.2f}"
+        return self._shown(2)
+
+    def _shown(self, digits: int) -> str:
+        value = f"{self.value:.{digits}f}"
+        # A single row has no error to tell.
+        return value if math.isnan(self.se) else f"{value} ± {self.se:.{digits}f}"
 
 
 def joint_bits(model: AnyOrderModel, x: Tensor, **options: object) -> Estimate:

@@ -21,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from anyorder.errors import SchemaError, nearest
@@ -193,7 +194,15 @@ def _variable(entry: dict[str, Any]) -> Variable:
     return Variable(entry["name"], entry["kind"], levels, entry["context"], entry.get("atoms", ()))
 
 
+@cache
+def _counted(levels: range) -> tuple[int, ...]:
+    """The numbers of a range, once for all the pixels of an image."""
+    return tuple(levels)
+
+
 def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, ...]:
+    if isinstance(levels, range) and levels:  # finite, and all differ
+        return _counted(levels)
     ordered = isinstance(levels, Iterable) and not isinstance(levels, str | bytes | set | dict)
     if levels is not None and not ordered:
         raise SchemaError(f'The levels of "{name}" must be a list, in order; got {levels!r}.')

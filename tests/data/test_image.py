@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder import ConfigError, SchemaError, channel_interleaved, raster
+from anyorder import ConfigError, Schema, SchemaError, channel_interleaved, raster
 from anyorder.data.image import (
     Images,
     Shape,
@@ -52,6 +52,13 @@ def test_the_schema_names_channel_row_and_column():
     assert image_schema((2, 2, 1), levels=2).names == (
         "grey_0_0", "grey_0_1", "grey_1_0", "grey_1_1",
     )  # fmt: skip
+
+
+def test_the_pixels_of_a_schema_share_their_levels():
+    # Checked and kept one by one, the levels of 256x256 pixels took half a minute and 100 MB.
+    schema = image_schema((32, 32, 3), levels=256)
+    assert len({id(variable.levels) for variable in schema}) == 1
+    assert Schema.from_json(schema.to_json()) == schema
 
 
 def test_an_array_is_split_at_random_and_always_alike(pixels):

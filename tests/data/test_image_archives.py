@@ -232,7 +232,7 @@ def test_a_pickle_without_the_array_is_refused(content):
 def test_a_cut_pickle_is_refused():
     raw = python2_pickle(rows(0))
     for length in (0, 1, 50, 200, len(raw) - 1):
-        with pytest.raises(SchemaError, match='"batch" is cut off or is not a pickle'):
+        with pytest.raises(SchemaError, match='"batch" is cut off or is no pickled batch'):
             pickled_bytes(raw[:length], "data", file="batch")
     short = raw.replace(struct.pack("<i", BATCH), struct.pack("<i", BATCH + 1), 1)
     with pytest.raises(SchemaError, match="array of bytes"):
@@ -303,7 +303,9 @@ def test_odd_files_of_imagenet32_are_refused(tmp_path):
     with pytest.raises(SchemaError, match=r'"1.png" is not a whole picture'):
         load_imagenet32(tmp_path / "wide")
     put(tmp_path / "npz", {"train_data_batch_1.npz": npz(rows(1))[:500], "val_data.npz": b""})
-    with pytest.raises(SchemaError, match=r'"train_data_batch_1.npz" is cut off or holds no array'):
+    with pytest.raises(
+        SchemaError, match=r'"train_data_batch_1.npz" is cut off, encrypted or holds no'
+    ):
         load_imagenet32(tmp_path / "npz")
     put(tmp_path / "npz", {"train_data_batch_1.npz": npz(rows(1) / 255)})
     with pytest.raises(SchemaError, match="must be of uint8; it is of float64"):
@@ -312,3 +314,85 @@ def test_odd_files_of_imagenet32_are_refused(tmp_path):
     put(tmp_path / "none" / "Imagenet32_train", {"labels": b""})
     with pytest.raises(SchemaError, match="must hold files called train_data_batch"):
         load_imagenet32(tmp_path / "none")
+
+
+def flagged(raw, *, flag=0, method=None):
+    """A zip whose entries are said to be encrypted, or compressed in some other way."""
+    raw = bytearray(raw)
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = raw.find(mark)
+        while start >= 0:
+            raw[start + place] |= flag
+            if method is not None:
+                raw[start + place + 2] = method
+            start = raw.find(mark, start + 4)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"flag": 1}, "is encrypted. Unpack it"), ({"method": 99}, "compression method is not")],
+)
+def test_a_zip_that_cannot_be_unpacked_is_named(change, says, tmp_path):
+    file = tmp_path / "cifar-10-python.tar.gz"
+    archive_zip(file, PYTHON)
+    file.write_bytes(flagged(file.read_bytes(), **change))
+    with pytest.raises(SchemaError, match=rf"cifar-10-python.tar.gz.*{says}"):
+        load_cifar10(tmp_path)
+
+
+def forged(header):
+    """An npz that promises an array and does not hold it."""
+    file = io.BytesIO()
+    text = header.encode()
+    array = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("data.npy", array)
+    return file.getvalue()
+
+
+def npy(data):
+    file = io.BytesIO()
+    np.save(file, data)
+    return file.getvalue()
+
+
+SHAPE = "{'descr': '|u1', 'fortran_order': False, 'shape': (%s, 3072)}\n"
+ODD_NPZ = {
+    "encrypted": flagged(npz(rows(0)), flag=1),
+    "method": flagged(npz(rows(0)), method=99),
+    "npy": npy(rows(0)),
+    "huge": forged(SHAPE % 10**12),
+    "negative": forged(SHAPE % -1),
+    "brackets": forged("(" * 300),
+}
+
+
+@pytest.mark.parametrize("name", ODD_NPZ)
+def test_an_odd_npz_is_named(name, tmp_path):
+    put(tmp_path, {"train_data_batch_1.npz": ODD_NPZ[name], "val_data.npz": npz(rows(1))})
+    with pytest.raises(SchemaError, match=r'"train_data_batch_1.npz" is cut off, encrypted or'):
+        load_imagenet32(tmp_path)
+
+
+def nested(depth):
+    """A dict whose key is tuples in tuples, each twice: a hash of 2^depth steps."""
+    pairs = b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(depth))
+    return b"\x80\x02})" + pairs + b"K\x01s."
+
+
+BOMBS = {
+    "key": nested(100),
+    "keys": nested(100).replace(b"})", b"}()").replace(b"s.", b"u."),
+    "dict": nested(100).replace(b"})", b"()").replace(b"s.", b"d."),
+    "set": b"\x80\x04\x8f()\x90.",
+    "memo": b"\x80\x02Nr\xff\xff\xff\x0f.",  # place 268,435,455 of the memo
+    "function": b"\x80\x02c_codecs\nencode\n}b.",
+    "bytes": b"\x80\x05\x96\xff\xff\xff\xff\x0f\x00\x00\x00a.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_pickles_that_ask_for_much_are_refused_at_once(name):
+    with pytest.raises(SchemaError, match=r'^"batch" (is a pickle|must hold a dict)'):
+        pickled_bytes(BOMBS[name], "data", file="batch")

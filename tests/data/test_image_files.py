@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.image_files import load_image_folder, read_image, write_image
+from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
 
 
 def picture(seed, height=6, width=8, channels=3):
@@ -67,8 +67,12 @@ def test_pictures_of_many_kinds_become_alike(tmp_path):
     images = load_image_folder(tmp_path, size=4, channels=3)
     assert len(images.train) + len(images.valid) + len(images.test) == 7
     assert images.shape == (4, 4, 3)
-    with pytest.raises(SchemaError, match=r'grey.png" is 20x9 of one channel and .*`size=` and'):
+    with pytest.raises(
+        SchemaError, match=r'grey.png" is 20x9 of one channel and .*`--size`.*grey or'
+    ):
         load_image_folder(tmp_path)
+    with pytest.raises(SchemaError, match=r"3 channels\. Save all in grey or all in colours"):
+        load_image_folder(tmp_path, size=4)
 
 
 def test_a_picture_is_turned_upright(tmp_path):
@@ -98,6 +102,35 @@ def test_odd_pictures_are_refused_in_a_sentence(tmp_path, monkeypatch):
         read_image(tmp_path / "000.png")
 
 
+@pytest.mark.parametrize("kind", ["EPS", "GIF", "TIFF", "PPM"])
+def test_only_promised_formats_are_decoded_whatever_the_ending(kind, tmp_path, monkeypatch):
+    def started(*_, **__):
+        raise AssertionError("Ghostscript was started")
+
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", started)
+    Image.fromarray(picture(0)).save(tmp_path / "a.png", format=kind)
+    with pytest.raises(SchemaError, match=r'a.png" is not a whole picture'):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_promised_formats_are_decoded(ending, tmp_path):
+    write_image(tmp_path / f"a{ending}", picture(0))
+    assert read_image(tmp_path / f"a{ending}").shape == (6, 8, 3)
+
+
+def test_what_is_hidden_or_is_no_file_is_left_out(tmp_path):
+    fill(tmp_path / ".pictures", range(4))  # what was asked for may be hidden itself
+    for name in (".thumbs/a.png", ".a.png"):
+        (tmp_path / ".pictures" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / ".pictures" / name).write_bytes(b"junk")
+    (tmp_path / ".pictures" / "sub.png").mkdir()
+    assert len(load_image_folder(tmp_path / ".pictures").train) == 2
+    (tmp_path / ".pictures" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(ConfigError, match=r'gone.png" is a link to a file that is gone'):
+        load_image_folder(tmp_path / ".pictures")
+
+
 def test_odd_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="There is no folder"):
         load_image_folder(tmp_path / "none")
@@ -113,6 +146,15 @@ def test_odd_names_and_shapes_are_not_written(tmp_path):
         write_image(tmp_path / "a.txt", picture(0))
     with pytest.raises(SchemaError, match=r"1 or 3\); got uint8 of shape \(6, 8, 2\)"):
         write_image(tmp_path / "a.png", picture(0, channels=2))
+
+
+@pytest.mark.parametrize(("name", "longest"), [("a.webp", 16_383), ("a.jpg", 65_500)])
+def test_pictures_that_a_format_cannot_hold_are_not_written(name, longest, tmp_path):
+    write_image(tmp_path / name, np.zeros((1, longest, 1), dtype=np.uint8))
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=rf"holds {longest:,} pixels a side at most: write a .pn"):
+        write_image(tmp_path / name, np.zeros((longest + 1, 1, 1), dtype=np.uint8))
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_pillow_it_says_what_to_install(tmp_path, monkeypatch):

@@ -68,6 +68,10 @@ def test_erased_pixels_and_white_pixels_of_a_file(tmp_path):
         alpha_hole(tmp_path / "erased.png", 8)
     with pytest.raises(SchemaError, match="must have an alpha channel"):
         alpha_hole(tmp_path / "white.png", (4, 6))
+    Image.fromarray(np.where(hole, 65_000, 300).astype(np.uint16)).save(tmp_path / "deep.png")
+    for read in (picture_hole, alpha_hole):
+        with pytest.raises(SchemaError, match=r'deep.png" must have 8 bits a channel'):
+            read(tmp_path / "deep.png", (4, 6))
     with pytest.raises(ConfigError, match="There is no file"):
         picture_hole(tmp_path / "none.png", 4)
 

@@ -10,6 +10,7 @@ from anyorder.commands.image import images_for
 from anyorder.commands.runs import table_chunks
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import reading
+from anyorder.commands.terminal import printable
 from anyorder.commands.text import read_text
 from anyorder.data.row_print import SEEN, RowPrint
 from anyorder.diagnostics.calibration import LEVELS
@@ -115,7 +116,7 @@ def _show(found: Check, title: str) -> None:
     _show_columns(found)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for sentence in found.sentences():
-        console.print(f"- {sentence}")
+        console.print(f"- {printable(sentence)}")
 
 
 def _show_gaps(found: Check, title: str) -> None:

@@ -74,6 +74,11 @@ def evaluate_file(
     else:
         _refuse(table, f"is for tables, and {holds}")
         if isinstance(model, ImageModel):
+            if report is not None and min(model.fitted_shape()[:2]) < 2:
+                raise ConfigError(
+                    "`--report` paints halves of images, so they must have two rows and columns; "
+                    f'"{run}" holds a model of {"x".join(map(str, model.fitted_shape()[:2]))}.'
+                )
             evaluate_images(model, file, rows=rows, seed=seed, json=json)
         else:
             evaluate_text(model, file, rows=rows, seed=seed, json=json)

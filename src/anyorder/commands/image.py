@@ -1,5 +1,6 @@
 """The verbs for images: fit, inpaint, evaluate."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,15 @@ from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
-from anyorder.data.image_changes import coarser, quantised
-from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
+from anyorder.data.image_changes import coarser, quantised, shrunk
+from anyorder.data.image_files import (
+    ENDINGS,
+    folder_shape,
+    load_image_folder,
+    picture_files,
+    read_image,
+    write_image,
+)
 from anyorder.data.image_grid import picture_grid, shades, with_titles
 from anyorder.data.image_holes import (
     Hole,
@@ -23,8 +31,9 @@ from anyorder.data.image_holes import (
 )
 from anyorder.data.image_sources import BUNDLED, READERS, load_images
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.errors import ConfigError, QueryError, check_count, check_seed
+from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
+from anyorder.estimators.image_network import check_affordable
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
@@ -36,7 +45,7 @@ def is_images(file: str) -> bool:
     """Whether what was typed names a set of images, or a folder with a picture in it."""
     folder = Path(file)
     if folder.is_dir():
-        return any(path.suffix.lower() in ENDINGS for path in folder.rglob("*"))
+        return any(picture_files(folder))
     return file == BUNDLED or file in READERS
 
 
@@ -44,9 +53,21 @@ def read_images(file: str, *, size: str | None = None, levels: int | None = None
     """Images by what a user typed: a folder of pictures, or the name of a public set."""
     pixels = None if size is None else read_size(size)
     if not Path(file).is_dir():
-        return load_images(file, size=pixels, levels=levels)
+        return load_images(_public(file), size=pixels, levels=levels)
     images = load_image_folder(file, size=pixels)
     return images if levels is None else quantised(images, levels)
+
+
+def _public(file: str) -> str:
+    """The name of a public set, if it is one; what was typed may also have meant a folder."""
+    names = [BUNDLED, *READERS]
+    if file not in names:
+        there = "is not a folder" if Path(file).exists() else "is not there"
+        raise ConfigError(
+            f'"{file}" {there}: images are a folder of pictures, or one of {", ".join(names)}.'
+            f"{nearest(file, names)}"
+        )
+    return file
 
 
 def read_size(size: str) -> tuple[int, int]:
@@ -57,7 +78,7 @@ def read_size(size: str) -> tuple[int, int]:
         ((16, 16), (16, 24))
     """
     parts = size.lower().split("x")
-    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) > 2 or not all(map(_is_whole, parts)):
         raise ConfigError(
             f'`--size` must be such as "16" or "16x24" (height x width); got "{size}".'
         )
@@ -82,6 +103,9 @@ def fit_images(
     settings = replace(IMAGE_SETTINGS, minutes=budget, steps=steps, seed=check_seed(seed))
     sizes = {name: value for name, value in shape.items() if value is not None}
     model = ImageModel(settings=settings, **sizes)
+    if Path(file).is_dir():  # photographs would fill the memory before the model sees them
+        shape_of_all = folder_shape(file, size=None if size is None else read_size(size))
+        check_affordable(shape_of_all, model.patch)
     images, training = read_images(file, size=size, levels=levels), out / "training"
     done = finished_step(training)
     if is_first_process():
@@ -122,6 +146,11 @@ def inpaint_image(
     """Paints the holes of pictures; see `anyorder inpaint --help`."""
     check_count("n", n)
     check_seed(seed)
+    if not 0 < temperature < math.inf:
+        raise ConfigError(
+            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
+            "the most probable level at each step."
+        )
     if out.suffix.lower() not in ENDINGS:
         raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{out}".')
     model = read_run(run, ImageModel)
@@ -177,7 +206,16 @@ def images_for(model: ImageModel, file: str) -> Images:
     if Path(file).is_dir():
         images = load_image_folder(file, size=(height, width), channels=channels)
     else:
-        images = load_images(file, size=(height, width))
+        images = load_images(_public(file))
+        full, levels = images.shape, images.levels
+        smaller = full.height % height == 0 and full.width % width == 0
+        if not smaller or full.channels != channels or levels < model.levels_:
+            raise QueryError(
+                f'"{file}" does not fit the model: its images are of {full.height}x{full.width} '
+                f"with {full.channels} channel(s) of {levels} levels, and the model reads {height}x"
+                f"{width} with {channels} channel(s) of {model.levels_} levels."
+            )
+        images = shrunk(images, (height, width))
     return quantised(images, model.levels_)
 
 
@@ -224,12 +262,17 @@ def _hole(
 
 def _numbers(rectangle: str) -> list[int]:
     parts = rectangle.split(",")
-    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) != 4 or not all(map(_is_whole, parts)):
         raise ConfigError(
             '`--rectangle` must be four whole numbers, "top,left,height,width", such as "2,2,4,4"; '
             f'got "{rectangle}".'
         )
     return [int(part) for part in parts]
+
+
+def _is_whole(word: str) -> bool:
+    """Whether `int` reads it: "²" is a digit and no decimal; no size has more than nine."""
+    return word.strip().isdecimal() and len(word.strip()) <= 9
 
 
 def _write_each(folder: Path, painted: Pixels, levels: int) -> None:

@@ -15,6 +15,14 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f'"{tokens[0].value}" is not a whole number') from None
 
 
+def _named(_: type, tokens: Sequence[Token]) -> Path:
+    """A path that says something: an empty one would be the present folder."""
+    if not tokens[0].value.strip():
+        raise ValueError("it is empty, as a variable of the shell is that was not set")
+    return Path(tokens[0].value)
+
+
+Named = Annotated[Path, Parameter(converter=_named)]
 Whole = Annotated[int, Parameter(converter=_whole)]
 Run = Annotated[Path, Parameter(help="The folder of a model.")]
 AnyRun = Annotated[
@@ -66,7 +74,7 @@ Scale = Annotated[
     Parameter(help="tiny takes seconds, small some hours of a laptop, paper wants a GPU."),
 ]
 Runs = Annotated[
-    Path, Parameter(help="Where the runs go; the same command goes on with what is there.")
+    Named, Parameter(help="Where the runs go; the same command goes on with what is there.")
 ]
 Minutes = Annotated[
     float | None, Parameter(help="Of training for each model, in place of the scale's.")

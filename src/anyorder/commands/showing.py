@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anyorder.commands.terminal import printable
+
 UNBOUNDED = 10_000
 """The width of lines that go to a file or a pipe, where nothing needs to be cut."""
 
 
 def note(sentence: str) -> None:
     """A line on standard error, which leaves the output to the answer."""
-    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(sentence)
+    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(printable(sentence))
 
 
 def show(
@@ -44,11 +46,13 @@ def show(
     console = Console(file=stream, width=width, markup=False, highlight=False)
     table = Table()
     for name in columns:
-        table.add_column(Text(name), justify="right" if name in numbers else "left")
+        table.add_column(Text(printable(name)), justify="right" if name in numbers else "left")
     for row in rows:
-        table.add_row(*map(Text, row))  # brackets are brackets, not rich's markup
+        table.add_row(
+            *(Text(printable(cell)) for cell in row)
+        )  # brackets are brackets, not rich's markup
     if title is not None:  # not the table's own, which is folded to its width
-        console.print(title, soft_wrap=True)
+        console.print(printable(title), soft_wrap=True)
     console.print(table)
 
 

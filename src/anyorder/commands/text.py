@@ -12,7 +12,10 @@ from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import STREAM
+from anyorder.commands.terminal import printable
+from anyorder.data.image_files import ENDINGS
 from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
+from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError
 from anyorder.estimators.text import TEXT_SETTINGS, TextModel
 from anyorder.reproduce.record import print_json
@@ -87,7 +90,10 @@ def infill_text(
     if json:
         print_json({"text": text, "fills": fills})
     else:
-        Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
+        lines = "\n".join(fills)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        # A pipe gets what was drawn, letter by letter.
+        console.print(printable(lines) if console.is_terminal else lines)
 
 
 def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
@@ -107,7 +113,7 @@ def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, j
     text = read_text(file)
     found = model.evaluate(text, rows=256 if rows is None else rows, seed=seed)
     if json:
-        bits = {name: {"value": e.value, "se": e.se, "n": len(e.rows)} for name, e in found.items()}
+        bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": text.name, "bits": bits})
         return
     questions = {
@@ -130,6 +136,11 @@ def read_text(file: str) -> Text:
     path = Path(file)
     if not path.exists():
         raise ConfigError(f'There is no file "{file}". Give a text file, or "{EMBEDDED}".')
+    if path.is_dir() and not any((path / name).exists() for name in ("text8", "text8.zip")):
+        raise ConfigError(
+            f'"{file}" is a folder without pictures ({", ".join(ENDINGS)}) and without text8. Give '
+            "a table, a text file or a folder of pictures."
+        )
     if path.is_dir() or path.name in ("text8", "text8.zip"):
         return load_text8(path)
     return load_text(path)

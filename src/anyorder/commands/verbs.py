@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from anyorder.commands.options import AnyRun, Json, Seed, Whole, Written
+from anyorder.commands.options import AnyRun, Json, Named, Seed, Whole, Written
 
 
 def fit(
     file: str,
     *,
-    out: Path,
+    out: Named,
     domain: Annotated[Literal["table", "text", "image"] | None, Parameter(name="--as")] = None,
     minutes: float | None = None,
     steps: Whole | None = None,
@@ -32,7 +32,7 @@ def fit(
     size: str | None = None,
     levels: Whole | None = None,
     turns: bool | None = None,
-    patch: int | None = None,
+    patch: Whole | None = None,
 ) -> None:
     """Fit a model of a table, a text or images, and save it.
 
@@ -162,7 +162,7 @@ def check(
     file: str,
     *,
     rows: Whole | None = None,
-    out: Path | None = None,
+    out: Named | None = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -230,7 +230,7 @@ def serve(
     serve_model(run, host=host, port=port, token=token, show=open)
 
 
-def demo(*, out: Path = Path("runs/demo"), seed: Seed = 0) -> None:
+def demo(*, out: Named = Path("runs/demo"), seed: Seed = 0) -> None:
     """Show what the package does, in two or three minutes and without any file of yours.
 
     Fills a text with the model that ships; fits a table with gaps, asks it and fills them; fits

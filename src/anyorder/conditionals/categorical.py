@@ -69,8 +69,21 @@ class Categorical:
         if top_k is not None and top_k < logits.shape[-1]:
             least = logits.topk(top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < least, -math.inf)
-        # From the greatest down, so that a tiny temperature overflows to -inf and not to NaN.
-        return Categorical((logits - logits.amax(dim=-1, keepdim=True)) / temperature)
+        return Categorical(tempered_logits(logits, temperature))
+
+
+def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
+    """Logits divided by a temperature, the greatest at zero; a tiny one leaves only the greatest.
+
+    Example:
+        >>> tempered_logits(torch.tensor([1.0, 3.0, 2.0]), 1e-300)
+        tensor([-inf, 0., -inf])
+    """
+    below = logits - logits.amax(dim=-1, keepdim=True)
+    # In doubles, because a float32 takes 1e-60 for zero and 1e60 for infinity; the greatest is set,
+    # because denormals, which may be flushed, would make it 0/0.
+    scaled = (below.double() / temperature).to(logits.dtype)
+    return scaled.masked_fill(below == 0, 0)
 
 
 class CategoricalConditionals(Conditionals):

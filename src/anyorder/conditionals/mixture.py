@@ -9,12 +9,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
+from anyorder.conditionals.categorical import tempered_logits
 from anyorder.conditionals.continuous import DRAWN_EDGE, HALF_LOG_TAU, ContinuousDistribution
 from anyorder.conditionals.quadrature import highest, invert
 from anyorder.errors import QueryError
 from anyorder.random_sets import uniform
 
 Component = Literal["gaussian", "logistic"]
+
+EXTREME_LOG_SCALE = 40.0
+"""Temperatures make bells no narrower or wider than exp of this: a float32 holds its square."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class Mixture(ContinuousDistribution):
         if top_k is not None:
             raise QueryError("`top_k` is for categorical variables; leave it out.")
         wider = self.log_scales + 0.5 * math.log(temperature)
-        return Mixture(self.logits / temperature, self.means, wider, self.component)
+        wider = wider.clamp(-EXTREME_LOG_SCALE, EXTREME_LOG_SCALE)
+        logits = tempered_logits(self.logits, temperature)
+        return Mixture(logits, self.means, wider, self.component)
 
     def _standard(self, values: Tensor) -> Tensor:
         return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()

@@ -156,7 +156,7 @@ def image_schema(shape: Shape | tuple[int, int, int], levels: int) -> Schema:
     for name, value in (("height", height), ("width", width)):
         check_count(name, value)
     check_count("channels", channels, high=max(CHANNELS))
-    codes = tuple(range(check_count("levels", levels, low=2, high=MAX_LEVELS)))
+    codes = range(check_count("levels", levels, low=2, high=MAX_LEVELS))
     return Schema(
         tuple(
             Variable.categorical(f"{channel}_{row}_{column}", codes)

@@ -18,8 +18,12 @@ Reader = Callable[[], bytes]
 
 DAMAGE = (
     EOFError, BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
+    NotImplementedError,
 )  # fmt: skip
-"""What the readers of archives raise where one is cut off or altered."""
+"""What the readers of archives raise where one is cut off, altered or compressed in another way."""
+
+ENCRYPTED = 1
+"""The flag of an entry of a zip that asks for a password."""
 
 
 @contextmanager
@@ -62,10 +66,19 @@ def matching(files: Mapping[str, Reader], pattern: str) -> dict[str, Reader]:
 
 def _zipped(archive: zipfile.ZipFile) -> dict[str, Reader]:
     return {
-        PurePosixPath(entry.filename).name: partial(archive.read, entry)
+        PurePosixPath(entry.filename).name: partial(_entry, archive, entry)
         for entry in archive.infolist()
         if not entry.is_dir()
     }
+
+
+def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    if entry.flag_bits & ENCRYPTED:
+        raise SchemaError(
+            f'"{archive.filename}" is encrypted. Unpack it with its password, and put there what '
+            "was in it."
+        )
+    return archive.read(entry)
 
 
 def _tarred(archive: tarfile.TarFile) -> dict[str, Reader]:

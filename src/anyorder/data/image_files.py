@@ -1,21 +1,28 @@
-"""Pictures in files (PNG, JPEG and others that Pillow reads), one by one or a folder of them."""
+"""Pictures in files (PNG, JPEG, WebP or BMP), one by one or a folder of them."""
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anyorder.data.image import MAX_LEVELS, Images, Pixels, Size, check_size, random_parts
+from anyorder.data.image import MAX_LEVELS, Images, Pixels, Shape, Size, check_size, random_parts
 from anyorder.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""What is decoded, by Pillow's names. It would try all that it knows, whatever the ending says, and
+some of them start another program: Ghostscript for EPS."""
+
+LONGEST = {".webp": 16_383, ".jpg": 65_500, ".jpeg": 65_500}
+"""The most pixels of a side that a format can hold, where that is few."""
+
 GREY = ("1", "L", "LA")
 """Pillow's modes of pictures without colours."""
 
@@ -52,12 +59,31 @@ def load_image_folder(
             if picture.shape != first.shape:
                 raise SchemaError(
                     f'All pictures must be alike; "{file}" is {_shown(picture)} and "{train[0]}" '
-                    f"{_shown(first)}. Pass `size=` and `channels=` to make them so."
+                    f"{_shown(first)}. {_remedy(picture, first)}"
                 )
             found[place] = picture
         return found
 
     return Images(folder.resolve().name, MAX_LEVELS, read(train), read(valid), read(test))
+
+
+def folder_shape(folder: str | Path, *, size: Size | None = None) -> Shape:
+    """Of the pictures that `load_image_folder` would read, from the first of them.
+
+    It is told before any picture is resized, and all of them are in memory.
+    """
+    height, width, channels = read_image(_parts(Path(folder))[0][0]).shape
+    if size is not None:
+        height, width = check_size(size)
+    return Shape(height, width, channels)
+
+
+def picture_files(folder: Path) -> Iterator[Path]:
+    """The files of a folder and of those inside it that end as pictures do, but hidden ones."""
+    for file in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.suffix.lower() in ENDINGS and not hidden and not file.is_dir():
+            yield file
 
 
 def read_image(
@@ -76,6 +102,12 @@ def write_image(file: str | Path, picture: Pixels) -> None:
     if file.suffix.lower() not in ENDINGS:
         raise ConfigError(f'A picture\'s name must end in {", ".join(ENDINGS)}; got "{file.name}".')
     found = _encoded(picture)
+    longest = LONGEST.get(file.suffix.lower())
+    if longest is not None and max(found.size) > longest:
+        raise ConfigError(
+            f'"{file.name}" would be {picture.shape[0]}x{picture.shape[1]} (height x width), and '
+            f"{file.suffix} holds {longest:,} pixels a side at most: write a .png."
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     found.save(file)
 
@@ -110,7 +142,7 @@ def decoded(source: Path | bytes, name: str) -> "Image.Image":
         with warnings.catch_warnings():
             # A small file that would fill the memory is refused before it is read.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
     except (
         OSError,
@@ -130,10 +162,7 @@ def pixels_of(
 
     if channels not in (None, 1, 3):
         raise ConfigError(f"`channels` must be 1 (grey) or 3 (colours); got {channels!r}.")
-    if image.mode in DEEP:
-        raise SchemaError(
-            f'"{name}" must have 8 bits a channel; it has more (mode {image.mode}). Save it so.'
-        )
+    check_depth(image, name)
     is_grey = image.mode in GREY if channels is None else channels == 1
     image = image.convert("L" if is_grey else "RGB")
     if size is not None:
@@ -142,6 +171,14 @@ def pixels_of(
         image = ImageOps.fit(image, (width, height), method=Image.Resampling.BOX)
     found = np.array(image, dtype=np.uint8)
     return found[:, :, None] if is_grey else found
+
+
+def check_depth(image: "Image.Image", name: str) -> None:
+    """Refuses more than 8 bits a channel, which Pillow would cut off and not scale."""
+    if image.mode in DEEP:
+        raise SchemaError(
+            f'"{name}" must have 8 bits a channel; it has more (mode {image.mode}). Save it so.'
+        )
 
 
 def _need_pillow() -> None:
@@ -163,18 +200,25 @@ def _parts(folder: Path) -> tuple[Sequence[Path], Sequence[Path], Sequence[Path]
 
 
 def _pictures(folder: Path) -> list[Path]:
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in ENDINGS and not file.name.startswith(".")
-    )
+    files = sorted(picture_files(folder))
     if not files:
         raise ConfigError(f'There are no pictures in "{folder}": put {", ".join(ENDINGS)} there.')
+    for file in files:
+        if not file.exists():
+            raise ConfigError(f'"{file}" is a link to a file that is gone. Delete or mend it.')
     return files
 
 
 def _drawn(files: Sequence[Path], number: int) -> list[list[Path]]:
     return [[files[place] for place in part] for part in random_parts(len(files), number)]
+
+
+def _remedy(one: Pixels, other: Pixels) -> str:
+    """What makes pictures alike."""
+    sized = "`size` (`--size`) crops and resizes all of them."
+    coloured = "Save all in grey or all in colours, or pass `channels` in Python."
+    ways = [sized] if one.shape[:2] != other.shape[:2] else []
+    return " ".join(ways + ([coloured] if one.shape[2] != other.shape[2] else []))
 
 
 def _shown(picture: Pixels) -> str:

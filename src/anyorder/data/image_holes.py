@@ -5,6 +5,7 @@ pixel, so that `hole_query` makes the same set of variables of each.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.data.image import Shape, Size, check_size
-from anyorder.data.image_files import decoded
+from anyorder.data.image_files import check_depth, decoded
 from anyorder.errors import (
     ConfigError,
     QueryError,
@@ -23,6 +24,9 @@ from anyorder.errors import (
 )
 from anyorder.query_laws import Query
 from anyorder.random_sets import source_device, subsets
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Hole = NDArray[np.bool_]
 
@@ -82,7 +86,7 @@ def random_hole(size: Size, share: float, *, generator: torch.Generator) -> Hole
 
 def alpha_hole(file: str | Path, size: Size) -> Hole:
     """The transparent pixels of a picture, such as a PNG file from which some were erased."""
-    image = decoded(_existing(file), str(file))
+    image = _mask(file)
     if not image.has_transparency_data:
         raise SchemaError(
             f'"{file}" must have an alpha channel, by which pixels are erased; it has none. '
@@ -94,7 +98,7 @@ def alpha_hole(file: str | Path, size: Size) -> Hole:
 
 def picture_hole(file: str | Path, size: Size) -> Hole:
     """The white pixels of a picture in black and white."""
-    brightness = np.array(decoded(_existing(file), str(file)).convert("L"))
+    brightness = np.array(_mask(file).convert("L"))
     return _sized(brightness >= HALF_A_BYTE, size, file)
 
 
@@ -132,10 +136,12 @@ def _nothing(size: Size) -> Hole:
     return np.zeros(check_size(size), dtype=np.bool_)
 
 
-def _existing(file: str | Path) -> Path:
+def _mask(file: str | Path) -> "Image.Image":
     if not Path(file).is_file():
         raise ConfigError(f'There is no file "{file}".')
-    return Path(file)
+    image = decoded(Path(file), str(file))
+    check_depth(image, str(file))
+    return image
 
 
 def _sized(hole: Hole, size: Size, file: str | Path) -> Hole:

@@ -3,12 +3,15 @@
 The public archives of CIFAR-10 and ImageNet32 hold pickles, and opening a pickle can run any code.
 Here the few names that a pickled array needs are given stand-ins, which keep what they are told and
 do nothing; every other name is refused. The array is then made of the bytes that were kept.
+
+Python's own reader in Python is used, not the one in C: its memo is a dict, where a file of a few
+bytes cannot ask for gigabytes, and it can be told to refuse keys whose hash takes forever.
 """
 
 import io
 import math
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +33,8 @@ def pickled_bytes(raw: bytes, key: str, *, file: str) -> NDArray[np.uint8]:
         raise SchemaError(f'"{file}" {error}') from None
     except Exception as error:  # a pickle that is cut off or altered can fail in any way
         raise SchemaError(
-            f'"{file}" is cut off or is not a pickle ({error}). Put a complete copy there.'
+            f'"{file}" is cut off or is no pickled batch of images ({error!r}). Put a complete '
+            "copy there."
         ) from error
     told = found.get(key, found.get(key.encode())) if isinstance(found, dict) else None
     array = _array(told) if isinstance(told, _Told) else None
@@ -56,6 +60,9 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+MOST = 2**40
+"""Of bytes along an axis: what a pickle says may be a number of a million digits."""
+
 STAND_INS = {
     ("numpy", "ndarray"): _Told,
     ("numpy", "dtype"): _Told,
@@ -66,7 +73,21 @@ STAND_INS = {
 """All that a pickled array may name."""
 
 
-class _Reader(pickle.Unpickler):
+REFUSED = (
+    pickle.PERSID, pickle.BINPERSID, pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ,
+    pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
+    pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER,
+)  # fmt: skip
+"""What no pickled array needs: other ways to name things, and sets, which hash what is in them."""
+
+
+InPython: Any = pickle._Unpickler
+"""Python's reader, whose methods typeshed does not list."""
+
+
+class _Reader(InPython):  # type: ignore[misc]
+    dispatch: ClassVar[dict[int, Any]] = dict(InPython.dispatch)
+
     def find_class(self, module: str, name: str) -> Any:
         """A stand-in for what a pickle names."""
         if (module, name) not in STAND_INS:
@@ -76,12 +97,53 @@ class _Reader(pickle.Unpickler):
             )
         return STAND_INS[module, name]
 
+    def load_build(self) -> None:
+        """Tells a stand-in what it stands for; nothing else can be changed."""
+        if not isinstance(self.stack[-2], _Told):
+            raise SchemaError("is a pickle that sets what is not an array, and is not opened.")
+        super().load_build()
+
+    def load_setitem(self) -> None:
+        """One key of a dict."""
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        """Several keys of a dict: they and their values are all on the stack, since the mark."""
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        """A dict of what is on the stack."""
+        _check_keys(self.stack[::2])
+        super().load_dict()
+
+    def load_refused(self) -> None:
+        """What no pickled array needs."""
+        raise SchemaError("is a pickle of something else than a batch of images.")
+
+    dispatch |= dict.fromkeys((code[0] for code in REFUSED), load_refused)
+    dispatch |= {
+        pickle.BUILD[0]: load_build,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.DICT[0]: load_dict,
+    }
+
+
+def _check_keys(keys: list[Any]) -> None:
+    """Names only: the hash of tuples in tuples doubles with each, and never ends."""
+    if not all(isinstance(key, str | bytes) for key in keys):
+        raise SchemaError("is a pickle of something else than a batch of images.")
+
 
 def _array(told: _Told) -> NDArray[np.uint8] | None:
     """The array that was told about, or None where it is not one of bytes."""
     try:
         _, shape, kind, is_fortran, data = told.state
-        if kind.arguments[0] not in ("u1", b"u1") or math.prod(shape) != len(data):
+        if kind.arguments[0] not in ("u1", b"u1") or not isinstance(data, bytes):
+            return None
+        if any(not 0 <= size < MOST for size in shape) or math.prod(shape) != len(data):
             return None
         order: Any = "F" if is_fortran else "C"
         return np.frombuffer(data, dtype=np.uint8).reshape(shape, order=order)

@@ -54,7 +54,7 @@ def _folder(dataset: str, folder: str | Path | None) -> Path:
     found = folder or os.environ.get(DATA)
     if not found:
         raise ConfigError(
-            f'"{dataset}" is read from files: say where they are by `folder`, or by the '
-            f"environment variable {DATA}."
+            f'"{dataset}" is read from files: say where they are by the environment variable '
+            f"{DATA} (in Python, also by `folder`)."
         )
     return Path(found)

@@ -11,7 +11,6 @@ References:
 
 import io
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -101,9 +100,9 @@ def _batch(file: str, raw: bytes) -> Pixels:
         return pickled_bytes(raw, "data", file=file)
     try:
         data = np.load(io.BytesIO(raw), allow_pickle=False)["data"]
-    except (KeyError, ValueError, EOFError, BadZipFile) as error:
+    except Exception as error:  # an npz that is encrypted or altered can fail in any way
         raise SchemaError(
-            f'"{file}" is cut off or holds no array of bytes called "data" ({error}).'
+            f'"{file}" is cut off, encrypted or holds no array of bytes called "data" ({error}).'
         ) from error
     if data.dtype != np.uint8:
         raise SchemaError(f'"data" of "{file}" must be of uint8; it is of {data.dtype}.')

@@ -14,7 +14,12 @@ from anyorder.data.image import Images, Shape, from_array, image_schema, to_x
 from anyorder.data.image_rows import ImageRows
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_flag
 from anyorder.estimators.image_answers import ImageAnswers
-from anyorder.estimators.image_network import Order, image_network, image_order
+from anyorder.estimators.image_network import (
+    Order,
+    check_affordable,
+    image_network,
+    image_order,
+)
 from anyorder.evaluation import conditional_bits
 from anyorder.losses import PathLoss
 from anyorder.masks import MaskDistribution, Rectangle, UniformCardinality
@@ -138,6 +143,7 @@ class ImageModel(ImageAnswers):
             progress: Whether to show a line of progress.
         """
         found = images if isinstance(images, Images) else from_array(images)
+        check_affordable(found.shape, self.patch)
         law = self._law(found.shape)
         model = self._build(found)
         valid = to_x(found.valid[:VALID_ROWS])

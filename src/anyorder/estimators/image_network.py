@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from anyorder.data.image import Shape
-from anyorder.errors import check_choice
+from anyorder.errors import ConfigError, check_choice
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.patch_path import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
@@ -13,6 +13,28 @@ from anyorder.protocols import channel_interleaved, patch_major, raster, strided
 from anyorder.variables import Schema
 
 Order = Literal["interleaved", "raster", "strided"]
+
+MAX_TOKENS = 4096
+"""64x64 in grey: attention over so many, in a batch of 16 and 4 heads, is 4 GB a block."""
+
+MAX_VARIABLES = 256 * 256
+"""In patches: a logit for each of 256 levels of so many, in a batch of 16, is 1 GB a copy."""
+
+
+def check_affordable(shape: Shape | tuple[int, int, int], patch: int | None) -> None:
+    """Refuses images that would fill the memory, before anything is made for them."""
+    height, width, channels = shape
+    variables = height * width * channels
+    tokens = variables if patch is None else height * width // patch**2
+    if variables <= MAX_VARIABLES and tokens <= MAX_TOKENS:
+        return
+    inside = "" if patch is None else f" in {tokens:,} patches"
+    raise ConfigError(
+        f"Images of {height}x{width} pixels and {channels} channel(s) are {variables:,} "
+        f"variables{inside}: more than {MAX_TOKENS:,}, or {MAX_VARIABLES:,} in {MAX_TOKENS:,} "
+        "patches, would fill the memory. Make them smaller (`--size 32`) or read them in larger "
+        "patches (`--patch 4`)."
+    )
 
 
 def image_network(

@@ -73,7 +73,7 @@ def run_jobs(
                 console.print(f"{futures[future]}: done")
     if not is_first_process():  # of torchrun: it has helped to train, and the first one tells
         sys.exit()
-    found = {name: json.loads(path.read_text()) for name, path in places.items()}
+    found = {name: _document(path) for name, path in places.items()}
     estimates = {name: read_estimates(document) for name, document in found.items()}
     return Results(estimates, joint_source([document["source"] for document in found.values()]))
 
@@ -95,16 +95,27 @@ def _run(job: Job, name: str, path: Path, identity: dict[str, Any], doing: str) 
 def _check_same(path: Path, identity: dict[str, Any]) -> None:
     if not path.exists():
         return
-    try:
-        done = json.loads(path.read_text())["identity"]
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError(f'"{path}" is damaged: delete it, and it is made again.') from None
+    done = _document(path)["identity"]
     if done != identity:
-        odd = next(k for k in identity if not isinstance(done, dict) or done.get(k) != identity[k])
+        both = [*identity, *(done if isinstance(done, dict) else ())]
+        odd = next(k for k in both if not isinstance(done, dict) or done.get(k) != identity.get(k))
         raise ConfigError(
             f'"{path.parent}" holds results of another experiment: `{odd}` differs. Give another '
             "`out`, or delete that folder."
         )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What `write_estimates` wrote, if all of it is there."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        joint_source([document["source"]])
+        read_estimates(document)
+        return {"identity": document["identity"], **document}
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError):
+        raise ConfigError(
+            f'"{path}" is damaged or was altered: delete it, and it is made again.'
+        ) from None
 
 
 def joint_source(sources: list[dict[str, Any]]) -> dict[str, Any]:
