@@ -74,6 +74,7 @@ LAYERS = [
     ["data.columns"],
     ["data.categories"],
     ["data.inference"],
+    ["data.dialects"],
     ["data.frames", "data.table"],
     ["data.image", "data.image_archives", "data.image_pickles"],
     ["data.image_changes", "data.image_files", "data.image_public"],

@@ -567,7 +567,7 @@ BAD_COMMANDS = {
     "forced": ("fit {run}/model.json --out x --as table", 'got "model.json"'),
     "no file": ("fit none.csv --out x", 'There is no file "none.csv"'),
     "empty": ("fit {empty} --out x", "at least one row"),
-    "separator": ("fit {semicolons} --out x", "its cells are not separated as its ending says"),
+    "separator": ("fit {uneven} --out x", "no commas in its first line, but semicolons, which do"),
     "steps": ("fit {csv} --out x --steps 0", "`steps` must be a whole number, 1 or more"),
     "seed": ("fit {csv} --out x --seed -1", "`seed` must be a whole number"),
     "type": ("fit {csv} --out x --types age=nmber", 'Did you mean "number"?'),
@@ -632,7 +632,8 @@ BAD_COMMANDS = {
 def files(folder, run):
     texts = {
         "empty": "age,job\n",
-        "semicolons": "age;job\n41;nurse\n",
+        "semicolons": "size;weight\n41;nurse\n",
+        "uneven": "age;job\n41;nurse;2\n42\n",
         "numbered": "age,row\n41,1\n",
         "odd": "job\npilot\n",
         "words": "age\n41\nold\n",

@@ -25,9 +25,9 @@ from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.data.columns import NumberColumn
-from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
+from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
 from anyorder.data.table import TableSchema
-from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
+from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import How
 from anyorder.estimators.table_fitting import Missing, split
@@ -68,7 +68,7 @@ def fit_table(
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
         frame = as_frame(read_table(source, missing_values=columns["missing_values"], text=text))
-    _refuse_other_separators(frame, file)
+        dialect = written_like(source)
     table = TableSchema.infer(frame, **columns)
     check_questions(table, questions)
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
@@ -87,7 +87,8 @@ def fit_table(
     )
     if is_first_process():
         name = "standard input" if str(file) == STREAM else file.name
-        title = f"{name}: {len(frame):,} rows"
+        seen = f" ({dialect.words})" if dialect and dialect.words else ""
+        title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
     model.fit(frame, folder=training)
     if is_first_process():
@@ -107,16 +108,6 @@ def _ending(model: TableModel) -> str:
             f"{fit.best_step:,}, which is kept. "
         )
     return ""
-
-
-def _refuse_other_separators(frame: pd.DataFrame, file: Path) -> None:
-    """A whole line taken for one column is a mistake that would be trained without a word."""
-    name = str(frame.columns[0])
-    if len(frame.columns) == 1 and any(separator in name for separator in ";\t|,"):
-        raise SchemaError(
-            f'"{file}" has one column, "{name}": its cells are not separated as its ending says. '
-            "A .csv file has commas between them, a .tsv file tabs."
-        )
 
 
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
@@ -194,7 +185,7 @@ def impute_table(
                 gaps += filled
                 yield as_written(frame, table, target)
 
-        rows = write_chunks(completed(hands), target) // draws
+        rows = write_chunks(completed(hands), target, like=source) // draws
     note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
@@ -218,7 +209,8 @@ def score_table(
         writing(out) as target,
         crew(workers=workers, cluster=cluster) as hands,
     ):
-        rows = write_chunks(hands(work, parts(table, source, rows=ROWS_AT_ONCE)), target)
+        scores = hands(work, parts(table, source, rows=ROWS_AT_ONCE))
+        rows = write_chunks(scores, target, like=source)
     note(f"Scored {rows:,} rows: {told(out)}")
 
 
