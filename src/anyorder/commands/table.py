@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
+from anyorder.commands.doubts import doubts
 from anyorder.commands.notation import (
     Question,
     check_questions,
@@ -90,6 +91,8 @@ def fit_table(
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
         title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+        for doubt in doubts(frame, table):
+            note(f"warning: {doubt}")
     model.fit(frame, folder=training)
     if is_first_process():
         model.save(out)
