@@ -561,6 +561,15 @@ def test_chunks_are_written_whole_or_not_at_all(tmp_path):
     assert read_table(tmp_path / "t.parquet")["a"].tolist()[1] == "x"
 
 
+def test_rows_with_a_gap_in_the_query_get_an_empty_score(folder, run, tmp_path, capsys):
+    command = ["score", str(run), str(folder / "gaps.csv"), "--out", str(tmp_path / "s.csv")]
+    main([*command, "--query", "age"])
+    assert "Scored 80 rows: " in (told := capsys.readouterr().err)
+    assert "20 were left empty" in told
+    scores, frame = pd.read_csv(tmp_path / "s.csv"), pd.read_csv(folder / "gaps.csv")
+    assert scores["log_prob"].isna().tolist() == frame["age"].isna().tolist()
+
+
 BAD_COMMANDS = {
     "other domain": ("fit {csv} --out x --length 9", '`--length` is for text, and "'),
     "other domain of text": ("fit pydoc --out x --types a=b", "`--types` is for tables"),

@@ -206,15 +206,22 @@ def score_table(
     asked, known = read_names(query, option="--query"), read_names(given, option="--given")
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
-    work = Scoring(folder, asked or None, known or None)
+    work, empty = Scoring(folder, asked or None, known or None), 0
     with (
         reading(file) as source,
         writing(out) as target,
         crew(workers=workers, cluster=cluster) as hands,
     ):
-        scores = hands(work, parts(table, source, rows=ROWS_AT_ONCE))
-        rows = write_chunks(scores, target, like=source)
-    note(f"Scored {rows:,} rows: {told(out)}")
+
+        def scored(hands: Crew) -> Iterator[pd.DataFrame]:
+            nonlocal empty
+            for scores in hands(work, parts(table, source, rows=ROWS_AT_ONCE)):
+                empty += int(scores["log_prob"].isna().sum())
+                yield scores
+
+        rows = write_chunks(scored(hands), target, like=source)
+    left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
+    note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:
