@@ -1,6 +1,7 @@
 """Every verb and every common mistake: exit code 2, and one sentence that says what to do."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -26,7 +27,8 @@ def place(tmp_path_factory):
     settings = TrainingSettings(steps=1, batch=4, warmup=1)
     images = rng.integers(0, 4, (20, 2, 2, 1), dtype=np.uint8)
     ImageModel(**SHAPE, settings=settings).fit(images).save(folder / "image")
-    for name in ("empty.csv", "empty.txt", "empty.png", "broken.parquet"):
+    shutil.copy(folder / "people.csv", folder / "people.data")
+    for name in ("sheet.xlsx", "empty.csv", "empty.txt", "empty.png", "broken.parquet"):
         (folder / name).write_bytes(b"")
     (folder / "headed.csv").write_text("age,job\n")
     (folder / "other.csv").write_text("height,weight\n1,2\n")
@@ -137,6 +139,25 @@ MISTAKES = [
     "info nothing",
     "info future",
 ]
+
+
+MESSAGES = {
+    # files that would be taken for something else
+    "fit nowhere.xlsx --out x": 'There is no file "nowhere.xlsx". Give a table',
+    "fit sheet.xlsx --out x": 'save "sheet.xlsx" as .csv or .parquet',
+    "fit people.data --out x": 'with commas in every line, but does not end like one: call it "pe',
+}
+"""What some mistakes are told."""
+
+
+@pytest.mark.parametrize("command", MESSAGES)
+def test_mistakes_are_told_what_to_do(command, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(command))
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert MESSAGES[command] in line
 
 
 @pytest.mark.parametrize("command", MISTAKES)

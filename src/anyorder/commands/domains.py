@@ -10,14 +10,23 @@ from anyorder.commands.runs import DOMAINS
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.streams import STREAM, reading
 from anyorder.commands.table import fit_table
-from anyorder.commands.text import evaluate_text, fit_text
+from anyorder.commands.text import EMBEDDED, evaluate_text, fit_text
+from anyorder.data.dialects import OTHERS, apparent_separator
 from anyorder.data.frames import is_table
+from anyorder.data.image_sources import BUNDLED
 from anyorder.errors import ConfigError
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 
 Options = Mapping[str, Any]
+
+OTHER_TABLES = (
+    *(".xlsx", ".xls", ".xlsm", ".ods", ".numbers", ".json", ".jsonl", ".ndjson", ".feather"),
+    *(".arrow", ".orc", ".avro", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".mat"),
+    *(".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".db", ".sqlite", ".arff"),
+)
+"""Endings of files that hold tables, none of which is read."""
 
 PLURALS = {"table": "tables", "text": "text", "image": "images"}
 SINGULARS = {"table": "a table", "text": "a text", "image": "images"}
@@ -32,8 +41,7 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         shared: Options for all.
         options: Options for one of them, by domain.
     """
-    is_rows = file == STREAM or is_table(file)
-    found = domain or ("table" if is_rows else "image" if is_images(file) else "text")
+    found = domain or _domain_of(file)
     for other, given in options.items():
         if other != found:
             _refuse(
@@ -48,6 +56,33 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         fit_images(file, **shared, **own)
     else:
         fit_text(file, **shared, **own)
+
+
+def _domain_of(file: str) -> str:
+    """What a file is by its name; refuses a table that would be learnt as a text."""
+    if file == STREAM or is_table(file):
+        return "table"
+    if is_images(file):
+        return "image"
+    path = Path(file)
+    if file != EMBEDDED and not path.exists():
+        raise ConfigError(
+            f'There is no file "{file}". Give a table (.csv, .tsv, .parquet), a text, a folder of '
+            f'pictures, or a name: "{EMBEDDED}", "{BUNDLED}".'
+        )
+    if path.suffix.lower() in OTHER_TABLES:
+        raise ConfigError(
+            f'A "{path.suffix}" file cannot be read as a table: save "{file}" as .csv or .parquet. '
+            "`--as text` would learn its characters."
+        )
+    separator = apparent_separator(path) if path.is_file() else None
+    if separator:
+        raise ConfigError(
+            f'"{file}" looks like a table, with {OTHERS[separator]} in every line, but does not '
+            f'end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` to learn '
+            "its characters."
+        )
+    return "text"
 
 
 def evaluate_file(

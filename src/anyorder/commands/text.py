@@ -41,6 +41,9 @@ def fit_text(
     model = TextModel(settings=settings, **sizes)
     text, training = read_text(file), out / "training"
     done = finished_step(training)
+    if is_first_process():
+        size = sum(len(part) for part in (text.train, text.valid, text.test))
+        note(f"{text.name}: taken for a text of {size:,} characters")
     model.fit(text, folder=training, progress=done is None)
     if is_first_process():
         model.save(out)

@@ -20,6 +20,12 @@ from anyorder.errors import SchemaError
 HEAD_ROWS = 1000
 """Rows of a CSV file that are looked at before it is read."""
 
+HEAD_BYTES = 2**16
+"""Of a file that has no ending of a table."""
+
+LINES_OF_A_TABLE = 10
+"""So many lines with the same number of commas are no prose."""
+
 OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 """What may separate cells, and what people call it."""
 
@@ -86,6 +92,29 @@ def _has_decimal_commas(cells: Sequence[str]) -> bool:
 def _is_grouped(cell: str) -> bool:
     """Whether points group thousands before a decimal comma, as in 1.234,5."""
     return "," in cell and GROUPED.fullmatch(cell) is not None
+
+
+def apparent_separator(file: Path) -> str | None:
+    """What divides all first lines of any file alike, some column being numbers; else None."""
+    with file.open("rb") as source:
+        head = source.read(HEAD_BYTES)
+    lines = [line for line in head.decode("utf-8", errors="ignore").splitlines() if line.strip()]
+    lines = lines[:-1] if len(head) == HEAD_BYTES else lines  # the last may be cut
+    if len(lines) < LINES_OF_A_TABLE:
+        return None
+    return next((sign for sign in OTHERS if _is_table(lines, sign)), None)
+
+
+def _is_table(lines: Sequence[str], separator: str) -> bool:
+    """Verses may have a comma in each line as well, but no column of numbers."""
+    if not _has(lines[0], separator) or not _divides(lines, separator):
+        return False
+    columns = zip(*_cells(lines, separator)[1:], strict=True)
+    return any(sum(map(_is_number, column)) >= MOSTLY * len(column) for column in columns)
+
+
+def _is_number(cell: str) -> bool:
+    return any(pattern.fullmatch(cell) for pattern in (WHOLE, POINT, COMMA))
 
 
 def _first_lines(file: Path) -> list[str]:

@@ -285,7 +285,8 @@ def _kind(file: Path) -> str:
             suffixes.clear()  # Parquet is compressed within
     if not suffixes or suffixes[-1] not in (*SEPARATORS, *PARQUET):
         raise ConfigError(
-            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}".'
+            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}". '
+            "Save it as one of these."
         )
     return suffixes[-1]
 
