@@ -1,5 +1,6 @@
 """Tables, text or images: which of them a verb is about, and that its options fit."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from anyorder.commands.text import EMBEDDED, evaluate_text, fit_text
 from anyorder.data.dialects import OTHERS, apparent_separator
 from anyorder.data.frames import is_table
 from anyorder.data.image_sources import BUNDLED
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_count
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
@@ -27,6 +28,9 @@ OTHER_TABLES = (
     *(".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".db", ".sqlite", ".arff"),
 )
 """Endings of files that hold tables, none of which is read."""
+
+WIDTHS, HEADS = {"table": 96, "text": 128, "image": 128}, 4
+"""Of networks, where nobody says so; see `fit --help`."""
 
 PLURALS = {"table": "tables", "text": "text", "image": "images"}
 SINGULARS = {"table": "a table", "text": "a text", "image": "images"}
@@ -49,6 +53,7 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
                 f'is for {PLURALS[other]}, and "{file}" is taken for {SINGULARS[found]}; '
                 f"`--as {other}` would say otherwise.",
             )
+    _check_shared(shared, width=WIDTHS[found])
     own = options[found]
     if found == "table":
         fit_table(Path(file), **shared, **{**own, "missing": own["missing"] or "mcar"})
@@ -56,6 +61,22 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         fit_images(file, **shared, **own)
     else:
         fit_text(file, **shared, **own)
+
+
+def _check_shared(shared: Options, *, width: int) -> None:
+    """Refuses what cannot be, before a file is read and columns are shown."""
+    minutes = shared["minutes"]
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"`--minutes` must be above 0 and finite; got {minutes:g}.")
+    for name in ("steps", "layers", "width", "heads"):
+        if shared[name] is not None:
+            check_count(name, shared[name])
+    wide, heads = shared["width"] or width, shared["heads"] or HEADS
+    if wide % heads:
+        raise ConfigError(
+            f"`--heads` must divide the width, which is {wide}; got {heads}. Change one of them "
+            "(`--width`)."
+        )
 
 
 def _domain_of(file: str) -> str:

@@ -52,7 +52,8 @@ def load_image_folder(
             if picture.shape != first.shape:
                 raise SchemaError(
                     f'All pictures must be alike; "{file}" is {_shown(picture)} and "{train[0]}" '
-                    f"{_shown(first)}. Pass `size=` and `channels=` to make them so."
+                    f"{_shown(first)}. Pass `size=` and `channels=` "
+                    "(in a command, --size) to make them so."
                 )
             found[place] = picture
         return found
