@@ -139,7 +139,7 @@ LAYERS = [
     ],
     ["scale.crew"],
     ["commands.notation", "commands.showing", "commands.streams", "commands.runs"],
-    ["commands.chunks", "commands.doubts"],
+    ["commands.chunks", "commands.doubts", "commands.suggesting"],
     ["commands.text", "commands.image", "commands.scoring", "commands.asking", "commands.about"],
     ["commands.table", "commands.checking", "commands.reporting"],
     ["serve.limits", "serve.metrics", "serve.curves", "serve.evidence"],

@@ -1,6 +1,6 @@
 """The verbs for tables that read and write files: fit, impute, sample."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,17 @@ import torch
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
 from anyorder.commands.doubts import doubts
 from anyorder.commands.notation import (
-    Question,
     check_questions,
-    quoted,
     read_given,
     read_names,
     read_queries,
     read_types,
-    shell,
-    written_given,
 )
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
+from anyorder.commands.suggesting import suggestions, trust_in
 from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
 from anyorder.data.table import TableSchema
@@ -97,8 +94,10 @@ def fit_table(
     if is_first_process():
         model.save(out)
         state = _ending(model) if done is None else f"Already trained (step {done:,}). "
-        note(f"{state}Saved in {out}.{_held_out(model, frame)} Try:")
-        for command in _suggestions(model, frame, questions, file=file, out=out):
+        note(f"{state}Saved in {out}.{_held_out(model, frame)}")
+        note(trust_in(out))
+        note("Try:")
+        for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
 
 
@@ -121,41 +120,6 @@ def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
     found = Running()
     found.add(torch.from_numpy(model.log_prob(frame.iloc[rows.numpy()])))
     return f" {found.count:,} held-out rows: {found} nats a row."
-
-
-def _suggestions(
-    model: TableModel,
-    frame: pd.DataFrame,
-    questions: Sequence[Question] | None,
-    *,
-    file: Path,
-    out: Path,
-) -> Iterator[str]:
-    """Commands to try, with the columns and a row of this table."""
-    names = model.table_.names
-    telling = [name for name in names if _tells(frame[name])] or list(names)
-    given, query, _ = questions[0] if questions else (telling[:-1][:1], telling[-1:], 1.0)
-    known = [*(column.name for column in model.table_.context), *given]
-    rows = frame[known].dropna()
-    evidence = {} if rows.empty else {name: words(rows[name].iloc[0]) for name in known}
-    flags = ["--given", written_given(evidence)] if evidence else []
-    first = min(query, key=names.index)  # given the evidence alone, it was trained for
-    yield shell("anyorder", "query", out, "--of", quoted(first), *flags)
-    if questions is not None:
-        return
-    if frame[list(names)].isna().to_numpy().any():
-        filled = "filled.csv" if str(file) == STREAM else file.with_name(f"filled-{file.name}")
-        yield shell("anyorder", "impute", out, file, "--out", filled)
-    else:
-        yield shell("anyorder", "sample", out, "--n", 5, *flags)
-
-
-def _tells(values: pd.Series) -> bool:
-    """Whether a column is worth a first question: no constant, and no label of its row."""
-    there = values.dropna()
-    distinct = there.nunique()
-    measured = pd.api.types.is_float_dtype(there.dtype) and not (there % 1 == 0).all()
-    return distinct > 1 and (measured or distinct < max(0.9 * len(there), 3))
 
 
 def impute_table(
