@@ -294,15 +294,15 @@ REFUSED = {
     "not a number": (
         lambda: AGES.encode(pd.Series(["1", "old"])),
         QueryError,
-        "Column \"c\" must hold numbers; got 'old'. If it stands for a gap, declare it as one "
-        "(missing_values).",
+        "Column \"c\" must hold numbers; got 'old' (row 1). If it stands for a gap, leave the cell "
+        "empty.",
     ),
     "a time": (lambda: AGES.encode(pd.Series(CLOCK)), QueryError, 'Column "c" must hold numbers'),
     "unseen": (
         lambda: JOBS.encode(pd.Series(["nurze"])),
         QueryError,
         'Column "c" must hold levels seen in training; got \'nurze\'. Did you mean "nurse"? '
-        "Replace it by a known level, or by NaN.",
+        "Replace it by a known level, or by a gap.",
     ),
     "lists": (
         lambda: fitted(pd.Series([[1], [2]])),
@@ -333,7 +333,12 @@ REFUSED = {
     "not a time": (
         lambda: fitted(pd.Series(CLOCK)).encode(pd.Series(["31/12/2024"])),
         QueryError,
-        "2024-05-31T18:00:00; got '31/12/2024'. Convert it with pandas.to_datetime first.",
+        "2024-05-31T18:00:00; got '31/12/2024'. Write the year first, then month and day",
+    ),
+    "a German time": (
+        lambda: fitted(pd.Series(CLOCK)).encode(pd.Series(["31.12.2024"])),
+        QueryError,
+        "got '31.12.2024'. Write 2024-12-31;",
     ),
     "a number for a time": (
         lambda: fitted(pd.Series(CLOCK)).encode(pd.Series([3.0])),

@@ -1,6 +1,7 @@
 """Every verb and every common mistake: exit code 2, and one sentence that says what to do."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -21,14 +22,19 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mistakes")
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.integers(20, 60, 40), "job": rng.choice(["a", "b"], 40)})
+    frame["id"] = [f"k{i}" for i in range(40)]
+    frame["born"] = pd.date_range("2024-01-01", periods=40)
+    frame["size"] = rng.normal(170, 10, 40)
     frame.to_csv(folder / "people.csv", index=False)
-    TableModel(**SHAPE, max_steps=2).fit(frame).save(folder / "table")
+    TableModel(**SHAPE, max_steps=2, types={"id": "ignore"}).fit(frame).save(folder / "table")
     settings = TrainingSettings(steps=1, batch=4, warmup=1)
     images = rng.integers(0, 4, (20, 2, 2, 1), dtype=np.uint8)
     ImageModel(**SHAPE, settings=settings).fit(images).save(folder / "image")
-    for name in ("empty.csv", "empty.txt", "empty.png", "broken.parquet"):
+    shutil.copy(folder / "people.csv", folder / "people.data")
+    for name in ("sheet.xlsx", "empty.csv", "empty.txt", "empty.png", "broken.parquet"):
         (folder / name).write_bytes(b"")
     (folder / "headed.csv").write_text("age,job\n")
+    (folder / "odd.csv").write_text("age,job\n30,a\nold,b\n")
     (folder / "other.csv").write_text("height,weight\n1,2\n")
     shutil.copytree(folder / "table", folder / "future")
     document = json.loads((folder / "future" / "model.json").read_text())
@@ -150,6 +156,47 @@ MISTAKES = [
     "info nothing",
     "info future",
 ]
+
+
+MESSAGES = {
+    # files that would be taken for something else
+    "fit nowhere.xlsx --out x": 'There is no file "nowhere.xlsx". Give a table',
+    "fit sheet.xlsx --out x": 'save "sheet.xlsx" as .csv or .parquet',
+    # what is typed in a way that another program would take
+    "query table --of age --given job=c": 'There is "a", "b".',
+    "query table --of job --given born=01.02.2024": "Write 2024-02-01",
+    "query table --of job --given size=176,6": "Write decimals with a point",
+    "query table --of job --given 'size=\"176,6\"'": "Write decimals with a point",
+    "query table --of job --given 'age>30'": 'write "age=30.."',
+    "query table --of job --given 'age <= 30'": 'write "age=..30"',
+    "query table --of job --given 'age=30|40'": "--types age=category",
+    "query table --of id": "It was left out when the model was fitted (declared)",
+    "query table --of zzz": 'There is "age", "job", "born", "size".',
+    "impute table odd.csv --out x.csv": "got 'old' (row 1). If it stands for a gap, leave the cell",
+    # runs that are none
+    "info tabel": 'there is no such folder. Did you mean "table"?',
+    "info shiped": 'Did you mean "shipped"?',
+    "info zzz": "there is no such folder. `anyorder fit` makes one.",
+    "info people.csv": "it is a file. The folder of a model comes first",
+    "impute people.csv table --out x.csv": "it is a file. The folder of a model comes first",
+    # what is missing, or cannot be
+    "fit": 'Command "fit" needs FILE.',
+    "impute table": 'Command "impute" needs FILE.',
+    "fit people.csv --out x --minutes -1": "`--minutes` must be above 0",
+    "fit people.csv --out x --heads 5": "`--heads` must divide the width, which is 96; got 5",
+    "fit people.data --out x": 'with commas in every line, but does not end like one: call it "pe',
+}
+"""What some mistakes are told."""
+
+
+@pytest.mark.parametrize("command", MESSAGES)
+def test_mistakes_are_told_what_to_do(command, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(command))
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert MESSAGES[command] in line
 
 
 @pytest.mark.parametrize("command", MISTAKES)

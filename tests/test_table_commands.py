@@ -97,7 +97,8 @@ def test_fit_says_what_columns_are_and_what_to_try(folder, tmp_path, capsys):
     assert re.search(r"age +│ number +│ whole, 20% missing", shown)
     assert re.search(r"10 held-out rows: -\d+\.\d+ ± \d+\.\d+ nats a row", shown)
     query, impute = (line for line in shown.splitlines() if line.startswith("  anyorder "))
-    assert "--of zip --given smoker=" in query
+    assert re.search(r"--of \w+ --given smoker=", query)
+    assert re.search(r"`anyorder evaluate .*run new.csv` and `anyorder check", shown)
     main(shlex.split(query)[1:])
     main(shlex.split(impute)[1:])
     assert read_table(folder / "filled-gaps.csv.gz").notna().all().all()
@@ -147,6 +148,16 @@ def test_first_questions_are_about_columns_that_tell_something(tmp_path, capsys)
     main(["fit", str(tmp_path / "people.csv"), "--out", str(tmp_path / "run"), *TINY])
     query = capsys.readouterr().err.splitlines()[-2]
     assert re.search(r"--of job --given age=\d+$", query)
+
+
+def test_the_first_question_is_about_columns_that_tell_of_each_other(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.integers(0, 4, 90), "b": rng.integers(0, 4, 90)})
+    frame = frame.assign(c=frame["b"] * 2.5 + 0.25, d=rng.integers(0, 4, 90))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    main(["fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "run"), *TINY])
+    query = capsys.readouterr().err.splitlines()[-2]
+    assert re.search(r"--of c --given b=\d$", query)
 
 
 def test_times_are_shown_as_times(run, capsys):
@@ -580,13 +591,22 @@ def test_chunks_are_written_whole_or_not_at_all(tmp_path):
     assert read_table(tmp_path / "t.parquet")["a"].tolist()[1] == "x"
 
 
+def test_rows_with_a_gap_in_the_query_get_an_empty_score(folder, run, tmp_path, capsys):
+    command = ["score", str(run), str(folder / "gaps.csv"), "--out", str(tmp_path / "s.csv")]
+    main([*command, "--query", "age"])
+    assert "Scored 80 rows: " in (told := capsys.readouterr().err)
+    assert "20 were left empty" in told
+    scores, frame = pd.read_csv(tmp_path / "s.csv"), pd.read_csv(folder / "gaps.csv")
+    assert scores["log_prob"].isna().tolist() == frame["age"].isna().tolist()
+
+
 BAD_COMMANDS = {
     "other domain": ("fit {csv} --out x --length 9", '`--length` is for text, and "'),
     "other domain of text": ("fit pydoc --out x --types a=b", "`--types` is for tables"),
     "forced": ("fit {run}/model.json --out x --as table", 'got "model.json"'),
     "no file": ("fit none.csv --out x", 'There is no file "none.csv"'),
     "empty": ("fit {empty} --out x", "at least one row"),
-    "separator": ("fit {semicolons} --out x", "its cells are not separated as its ending says"),
+    "separator": ("fit {uneven} --out x", "no commas in its first line, but semicolons, which do"),
     "steps": ("fit {csv} --out x --steps 0", "`steps` must be a whole number, 1 or more"),
     "seed": ("fit {csv} --out x --seed -1", "`seed` must be a whole number"),
     "type": ("fit {csv} --out x --types age=nmber", 'Did you mean "number"?'),
@@ -651,7 +671,8 @@ BAD_COMMANDS = {
 def files(folder, run):
     texts = {
         "empty": "age,job\n",
-        "semicolons": "age;job\n41;nurse\n",
+        "semicolons": "size;weight\n41;nurse\n",
+        "uneven": "age;job\n41;nurse;2\n42\n",
         "numbered": "age,row\n41,1\n",
         "odd": "job\npilot\n",
         "words": "age\n41\nold\n",

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
 from anyorder.commands.questions import impute, infill, inpaint, query, sample, score
 from anyorder.commands.reproducing import reproduce
@@ -68,6 +68,8 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _tell  # type: ignore[assignment]
             _call(command, words)
+    except MissingArgumentError as error:
+        _fail(_without_dashes(error))
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt as stopped:
@@ -99,6 +101,16 @@ def _call(command: App, words: list[str]) -> None:
 def _tell(message: Warning | str, *_: object) -> None:
     """A warning as one line, without the place in the code that it came from."""
     sys.stderr.write(f"warning: {printable(str(message))}\n")
+
+
+def _without_dashes(error: MissingArgumentError) -> str:
+    """What is missing as the help names it: FILE, not --file, where it is known by its place."""
+    argument, sentence = error.argument, str(error)
+    if argument is None or argument.index is None:
+        return sentence
+    name = argument.names[0]
+    place = name.removeprefix("--").upper()
+    return sentence.replace(f"parameter {name} requires an argument", f"needs {place}")
 
 
 def _close_quietly() -> None:

@@ -45,6 +45,10 @@ PROBABILITY_TOLERANCE = 1e-6
 """How far probabilities may be from summing to one: float32 input sums to one only this closely."""
 
 
+MOST_LISTED = 8
+"""So many names are spelt out in an error."""
+
+
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuses an option outside `choices`, naming the nearest one."""
     options = list(choices)
@@ -59,6 +63,14 @@ def nearest(word: object, options: Iterable[object]) -> str:
     """The words ' Did you mean ...?' where an option is close to what was typed, else nothing."""
     close = get_close_matches(str(word), [str(option) for option in options], n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def nearest_or_all(word: object, options: Iterable[object]) -> str:
+    """The words of `nearest`, or what there is where nothing is close to what was typed."""
+    known = [str(option) for option in options]
+    listed = ", ".join(f'"{option}"' for option in known[:MOST_LISTED])
+    more = f" and {len(known) - MOST_LISTED:,} more" if len(known) > MOST_LISTED else ""
+    return nearest(word, known) or (f" There is {listed}{more}." if known else "")
 
 
 def check_count(name: str, value: object, *, low: int = 1, high: int | None = None) -> int:

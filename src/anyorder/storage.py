@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anyorder import __version__
-from anyorder.errors import CheckpointError, ConfigError
+from anyorder.errors import CheckpointError, ConfigError, nearest
 
 FORMAT = 1
 """The version of the layout; raised when an old folder could be misread."""
@@ -252,7 +252,7 @@ def _settle(folder: Path, kind: str) -> None:
 def _read_document(folder: Path, kind: str) -> dict[str, Any]:
     path = folder / f"{kind}.json"
     if not path.exists():
-        raise CheckpointError(f'"{folder}" holds no checkpoint: {path.name} is missing.')
+        raise CheckpointError(f'"{folder}" holds no checkpoint: {_why_none(folder, path)}')
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version, checksum = document["format"], document.pop("checksum")
@@ -272,6 +272,18 @@ def _read_document(folder: Path, kind: str) -> dict[str, Any]:
             "or save it again."
         )
     return document
+
+
+def _why_none(folder: Path, document: Path) -> str:
+    """Why nothing can be read from a folder, and what to do."""
+    if folder.is_file():
+        return "it is a file. The folder of a model comes first, then the file to ask about."
+    if folder.is_dir():
+        return f"{document.name} is missing. `anyorder fit` makes one."
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+    names = [str(folder.parent / path.name) for path in beside if path.is_dir()]
+    close = nearest(folder, [*names, "shipped"])
+    return f"there is no such folder.{close or ' `anyorder fit` makes one.'}"
 
 
 def _belonging(folder: Path, kind: str, checksum: str) -> Path | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from anyorder.commands.runs import of_kind, table_chunks
@@ -77,10 +78,14 @@ class Scoring:
     given: Sequence[str] | None
 
     def __call__(self, part: Part) -> pd.DataFrame:
-        """The number of each row of the file, and its log-likelihood."""
+        """The number of each row of the file, and its log-likelihood; NaN where a gap is asked."""
         model: TableModel = loaded(self.run)
-        found = model.log_prob(part.frame, query=self.query, given=self.given)
-        return pd.DataFrame({"row": part.frame.index, "log_prob": found})
+        frame, asked = part.frame, [name for name in self.query or () if name in part.frame.columns]
+        whole = frame[asked].notna().all(axis=1).to_numpy()
+        found = np.full(len(frame), np.nan)
+        if whole.any():
+            found[whole] = model.log_prob(frame[whole], query=self.query, given=self.given)
+        return pd.DataFrame({"row": frame.index, "log_prob": found})
 
 
 def _numbered(filled: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Tables, text or images: which of them a verb is about, and that its options fit."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,26 @@ from anyorder.commands.runs import DOMAINS
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.streams import STREAM, reading
 from anyorder.commands.table import fit_table
-from anyorder.commands.text import evaluate_text, fit_text
+from anyorder.commands.text import EMBEDDED, evaluate_text, fit_text
+from anyorder.data.dialects import OTHERS, apparent_separator
 from anyorder.data.frames import is_table
-from anyorder.errors import ConfigError
+from anyorder.data.image_sources import BUNDLED
+from anyorder.errors import ConfigError, check_count
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 
 Options = Mapping[str, Any]
+
+OTHER_TABLES = (
+    *(".xlsx", ".xls", ".xlsm", ".ods", ".numbers", ".json", ".jsonl", ".ndjson", ".feather"),
+    *(".arrow", ".orc", ".avro", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".mat"),
+    *(".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".db", ".sqlite", ".arff"),
+)
+"""Endings of files that hold tables, none of which is read."""
+
+WIDTHS, HEADS = {"table": 96, "text": 128, "image": 128}, 4
+"""Of networks, where nobody says so; see `fit --help`."""
 
 PLURALS = {"table": "tables", "text": "text", "image": "images"}
 SINGULARS = {"table": "a table", "text": "a text", "image": "images"}
@@ -32,8 +45,7 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         shared: Options for all.
         options: Options for one of them, by domain.
     """
-    is_rows = file == STREAM or is_table(file)
-    found = domain or ("table" if is_rows else "image" if is_images(file) else "text")
+    found = domain or _domain_of(file)
     for other, given in options.items():
         if other != found:
             _refuse(
@@ -41,6 +53,7 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
                 f'is for {PLURALS[other]}, and "{file}" is taken for {SINGULARS[found]}; '
                 f"`--as {other}` would say otherwise.",
             )
+    _check_shared(shared, width=WIDTHS[found])
     own = options[found]
     if found == "table":
         fit_table(Path(file), **shared, **{**own, "missing": own["missing"] or "mcar"})
@@ -48,6 +61,49 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
         fit_images(file, **shared, **own)
     else:
         fit_text(file, **shared, **own)
+
+
+def _check_shared(shared: Options, *, width: int) -> None:
+    """Refuses what cannot be, before a file is read and columns are shown."""
+    minutes = shared["minutes"]
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"`--minutes` must be above 0 and finite; got {minutes:g}.")
+    for name in ("steps", "layers", "width", "heads"):
+        if shared[name] is not None:
+            check_count(name, shared[name])
+    wide, heads = shared["width"] or width, shared["heads"] or HEADS
+    if wide % heads:
+        raise ConfigError(
+            f"`--heads` must divide the width, which is {wide}; got {heads}. Change one of them "
+            "(`--width`)."
+        )
+
+
+def _domain_of(file: str) -> str:
+    """What a file is by its name; refuses a table that would be learnt as a text."""
+    if file == STREAM or is_table(file):
+        return "table"
+    if is_images(file):
+        return "image"
+    path = Path(file)
+    if file != EMBEDDED and not path.exists():
+        raise ConfigError(
+            f'There is no file "{file}". Give a table (.csv, .tsv, .parquet), a text, a folder of '
+            f'pictures, or a name: "{EMBEDDED}", "{BUNDLED}".'
+        )
+    if path.suffix.lower() in OTHER_TABLES:
+        raise ConfigError(
+            f'A "{path.suffix}" file cannot be read as a table: save "{file}" as .csv or .parquet. '
+            "`--as text` would learn its characters."
+        )
+    separator = apparent_separator(path) if path.is_file() else None
+    if separator:
+        raise ConfigError(
+            f'"{file}" looks like a table, with {OTHERS[separator]} in every line, but does not '
+            f'end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` to learn '
+            "its characters."
+        )
+    return "text"
 
 
 def evaluate_file(

@@ -13,6 +13,7 @@ import pandas as pd
 
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import Column
+from anyorder.data.dialects import COMMA
 from anyorder.data.table import TableSchema
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
 from anyorder.estimators.table_questions import column_set
@@ -20,6 +21,7 @@ from anyorder.estimators.table_questions import column_set
 Question = tuple[list[str], list[str], float]
 
 WEIGHT = re.compile(r"\s*([0-9.]+)\s*:(.*)", re.DOTALL)
+COMPARISON = re.compile(r"\s*(?P<name>[^=<>]+?)\s*(>=|<=|=>|=<|>|<)\s*([^=<>]+?)\s*")
 SPECIAL = re.compile(r'[,;=|":\s]|\.\.|->')
 """What a name or a value must be quoted for."""
 
@@ -77,6 +79,12 @@ def read_given(table: TableSchema, text: str | None) -> dict[str, Any]:
     """What is known by `age=41,income=20000..,job=nurse|clerk`, as `TableModel` takes it."""
     found: dict[str, Any] = {}
     for part in split(text or "", ",", option="--given"):
+        _refuse_comparison(table, part)
+        if found and part.isdigit():  # what stood behind a decimal comma
+            raise QueryError(
+                f'`--given` must have the form name=value; got "{part}". Write decimals with a '
+                "point, as 176.6."
+            )
         name, value = _pair(part, option="--given", raw=True)
         column_set(table, name, argument="--given")
         if name in found:
@@ -84,6 +92,16 @@ def read_given(table: TableSchema, text: str | None) -> dict[str, Any]:
         read = _levels if isinstance(table[name], CategoryColumn) else _number_or_interval
         found[name] = read(table[name], value)
     return found
+
+
+def _refuse_comparison(table: TableSchema, text: str) -> None:
+    """Says how `age>30` is written."""
+    compared = COMPARISON.fullmatch(text)
+    if compared is None or unquoted(compared["name"]) not in table.layout:
+        return
+    name, sign, value = compared.groups()
+    interval = f"{name}={value}.." if ">" in sign else f"{name}=..{value}"
+    raise QueryError(f'`--given` has no {sign}: write "{interval}", an interval with its ends.')
 
 
 def _levels(column: Column, text: str) -> Any:
@@ -111,7 +129,8 @@ def _number_or_interval(column: Column, text: str) -> Any:
     if len(_split_all(text, "|", option="--given")) > 1:
         raise QueryError(
             f'"{column.name}" is a {column.kind}: give a value or an interval, as '
-            f'{column.name}=low..high; got "{text}".'
+            f'{column.name}=low..high; got "{text}". '
+            f"If its numbers are names, fit it with --types {quoted(column.name)}=category."
         )
     ends = _split_all(text, "..", option="--given")
     if len(ends) == 1:
@@ -135,7 +154,8 @@ def _number(column: Column, text: str) -> Any:
             continue
         if math.isfinite(number):
             return number
-    raise QueryError(f'`--given` must have a number for "{column.name}"; got "{value}".')
+    hint = " Write decimals with a point." if COMMA.fullmatch(value) else ""
+    raise QueryError(f'`--given` must have a number for "{column.name}"; got "{value}".{hint}')
 
 
 def written_given(values: dict[str, Any]) -> str:

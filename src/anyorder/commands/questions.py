@@ -81,7 +81,8 @@ def score(
     out
         The file to write, of any of these kinds: the number of each row, and its log-likelihood.
     query
-        Columns that are asked; without it, all that a row has and that is not given.
+        Columns that are asked; without it, all that a row has and that is not given. A row with a
+        gap among them gets an empty cell.
     given
         Columns that are known; a gap there is unknown in that row.
     """

@@ -1,6 +1,6 @@
 """The verbs for tables that read and write files: fit, impute, sample."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +9,23 @@ import pandas as pd
 import torch
 
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
+from anyorder.commands.doubts import doubts
 from anyorder.commands.notation import (
-    Question,
     check_questions,
-    quoted,
     read_given,
     read_names,
     read_queries,
     read_types,
-    shell,
-    written_given,
 )
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
+from anyorder.commands.suggesting import suggestions, trust_in
 from anyorder.data.columns import NumberColumn
-from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
+from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
 from anyorder.data.table import TableSchema
-from anyorder.errors import ConfigError, SchemaError, check_count, check_seed
+from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import How
 from anyorder.estimators.table_fitting import Missing, split
@@ -68,7 +66,7 @@ def fit_table(
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
         frame = as_frame(read_table(source, missing_values=columns["missing_values"], text=text))
-    _refuse_other_separators(frame, file)
+        dialect = written_like(source)
     table = TableSchema.infer(frame, **columns)
     check_questions(table, questions)
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
@@ -87,14 +85,19 @@ def fit_table(
     )
     if is_first_process():
         name = "standard input" if str(file) == STREAM else file.name
-        title = f"{name}: {len(frame):,} rows"
+        seen = f" ({dialect.words})" if dialect and dialect.words else ""
+        title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+        for doubt in doubts(frame, table):
+            note(f"warning: {doubt}")
     model.fit(frame, folder=training)
     if is_first_process():
         model.save(out)
         state = _ending(model) if done is None else f"Already trained (step {done:,}). "
-        note(f"{state}Saved in {out}.{_held_out(model, frame)} Try:")
-        for command in _suggestions(model, frame, questions, file=file, out=out):
+        note(f"{state}Saved in {out}.{_held_out(model, frame)}")
+        note(trust_in(out))
+        note("Try:")
+        for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
 
 
@@ -109,16 +112,6 @@ def _ending(model: TableModel) -> str:
     return ""
 
 
-def _refuse_other_separators(frame: pd.DataFrame, file: Path) -> None:
-    """A whole line taken for one column is a mistake that would be trained without a word."""
-    name = str(frame.columns[0])
-    if len(frame.columns) == 1 and any(separator in name for separator in ";\t|,"):
-        raise SchemaError(
-            f'"{file}" has one column, "{name}": its cells are not separated as its ending says. '
-            "A .csv file has commas between them, a .tsv file tabs."
-        )
-
-
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
     """How well the model predicts the rows that it was not trained on, in words."""
     rows = split(len(frame), model.validation_share, model.random_state or 0)[1]
@@ -127,41 +120,6 @@ def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
     found = Running()
     found.add(torch.from_numpy(model.log_prob(frame.iloc[rows.numpy()])))
     return f" {found.count:,} held-out rows: {found} nats a row."
-
-
-def _suggestions(
-    model: TableModel,
-    frame: pd.DataFrame,
-    questions: Sequence[Question] | None,
-    *,
-    file: Path,
-    out: Path,
-) -> Iterator[str]:
-    """Commands to try, with the columns and a row of this table."""
-    names = model.table_.names
-    telling = [name for name in names if _tells(frame[name])] or list(names)
-    given, query, _ = questions[0] if questions else (telling[:-1][:1], telling[-1:], 1.0)
-    known = [*(column.name for column in model.table_.context), *given]
-    rows = frame[known].dropna()
-    evidence = {} if rows.empty else {name: words(rows[name].iloc[0]) for name in known}
-    flags = ["--given", written_given(evidence)] if evidence else []
-    first = min(query, key=names.index)  # given the evidence alone, it was trained for
-    yield shell("anyorder", "query", out, "--of", quoted(first), *flags)
-    if questions is not None:
-        return
-    if frame[list(names)].isna().to_numpy().any():
-        filled = "filled.csv" if str(file) == STREAM else file.with_name(f"filled-{file.name}")
-        yield shell("anyorder", "impute", out, file, "--out", filled)
-    else:
-        yield shell("anyorder", "sample", out, "--n", 5, *flags)
-
-
-def _tells(values: pd.Series) -> bool:
-    """Whether a column is worth a first question: no constant, and no label of its row."""
-    there = values.dropna()
-    distinct = there.nunique()
-    measured = pd.api.types.is_float_dtype(there.dtype) and not (there % 1 == 0).all()
-    return distinct > 1 and (measured or distinct < max(0.9 * len(there), 3))
 
 
 def impute_table(
@@ -194,7 +152,7 @@ def impute_table(
                 gaps += filled
                 yield as_written(frame, table, target)
 
-        rows = write_chunks(completed(hands), target) // draws
+        rows = write_chunks(completed(hands), target, like=source) // draws
     note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
@@ -212,14 +170,22 @@ def score_table(
     asked, known = read_names(query, option="--query"), read_names(given, option="--given")
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
-    work = Scoring(folder, asked or None, known or None)
+    work, empty = Scoring(folder, asked or None, known or None), 0
     with (
         reading(file) as source,
         writing(out) as target,
         crew(workers=workers, cluster=cluster) as hands,
     ):
-        rows = write_chunks(hands(work, parts(table, source, rows=ROWS_AT_ONCE)), target)
-    note(f"Scored {rows:,} rows: {told(out)}")
+
+        def scored(hands: Crew) -> Iterator[pd.DataFrame]:
+            nonlocal empty
+            for scores in hands(work, parts(table, source, rows=ROWS_AT_ONCE)):
+                empty += int(scores["log_prob"].isna().sum())
+                yield scores
+
+        rows = write_chunks(scored(hands), target, like=source)
+    left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
+    note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:

@@ -14,10 +14,11 @@ from anyorder.commands.showing import note, show
 from anyorder.commands.streams import STREAM
 from anyorder.commands.terminal import printable
 from anyorder.data.image_files import ENDINGS
-from anyorder.data.text import Text, decode, embedded_text, load_text, load_text8
+from anyorder.data.text import Text, chunks, decode, embedded_text, load_text, load_text8
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError
-from anyorder.estimators.text import TEXT_SETTINGS, TextModel
+from anyorder.estimators.text import TEXT_SETTINGS, VALID_ROWS, TextModel
+from anyorder.evaluation import conditional_bits
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
@@ -44,11 +45,19 @@ def fit_text(
     model = TextModel(settings=settings, **sizes)
     text, training = read_text(file), out / "training"
     done = finished_step(training)
+    if is_first_process():
+        size = sum(len(part) for part in (text.train, text.valid, text.test))
+        note(f"{text.name}: taken for a text of {size:,} characters")
     model.fit(text, folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
         state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-        note(f'{state} "{text.name}". Try:')
+        bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
+        note(f'{state} "{text.name}". Saved in {out}.')
+        note(
+            f"Held-out text: {bits} bits for each character of a random half of a chunk, given the "
+            "other half; less is better. Try:"
+        )
         note(f"  {shell('anyorder', 'infill', out, holed_words(text, model))}")
 
 

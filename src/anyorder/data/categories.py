@@ -8,10 +8,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from anyorder.data.coercion import BoolArray, as_dtype, distinct_values, dtype_of
+from anyorder.data.coercion import BoolArray, as_dtype, distinct_values, dtype_of, row_of
 from anyorder.data.columns import Column, NumberColumn, number_column_from
 from anyorder.data.gaussianizer import FloatArray
-from anyorder.errors import QueryError, SchemaError, nearest
+from anyorder.errors import QueryError, SchemaError, nearest_or_all
 from anyorder.variables import Level, Variable
 
 GAP = "(missing)"
@@ -135,7 +135,7 @@ class CategoryColumn(Column):
         codes, distinct = distinct_values(series, self.name, QueryError)
         known = {level: code for code, level in enumerate(self.levels)}
         gap = len(self.levels) if self.context else 0
-        table = [self._code(value, known) for value in distinct]
+        table = [self._code(value, known, series) for value in distinct]
         return np.array([*table, gap], dtype=np.float64)[codes], codes < 0
 
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
@@ -155,7 +155,7 @@ class CategoryColumn(Column):
         """Zero: a probability has no unit."""
         return np.zeros(len(series))
 
-    def _code(self, value: Any, known: dict[Level, int]) -> int:
+    def _code(self, value: Any, known: dict[Level, int], series: pd.Series) -> int:
         level = plain_level(value)
         if level in known:
             return known[level]
@@ -163,8 +163,9 @@ class CategoryColumn(Column):
             if reading in known:
                 return known[reading]
         raise QueryError(
-            f'Column "{self.name}" must hold levels seen in training; got {level!r}.'
-            f"{nearest(level, self.levels)} Replace it by a known level, or by NaN."
+            f'Column "{self.name}" must hold levels seen in training; got {level!r}'
+            f"{row_of(series, value)}."
+            f"{nearest_or_all(level, self.levels)} Replace it by a known level, or by a gap."
         )
 
     def _restored(self, places: NDArray[np.int64], gone: BoolArray) -> pd.Series:

@@ -82,7 +82,7 @@ def read_floats(series: pd.Series, name: str, error: type[AnyOrderError]) -> Flo
         return found
     if types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype):
         codes, distinct = distinct_values(values, name, error)
-        table = [_float(value, name, error) for value in distinct]
+        table = [_float(value, values, name, error) for value in distinct]
         return np.array([*table, np.nan])[codes]  # code -1, a gap, takes the last
     raise error(f'Column "{name}" must hold numbers; got {values.dtype}.')
 
@@ -101,13 +101,23 @@ def distinct_values(
     return codes, list(distinct)
 
 
-def _float(value: Any, name: str, error: type[AnyOrderError]) -> float:
+def row_of(series: pd.Series, value: Any) -> str:
+    """Where a value stands first, in words; nothing where there is one row only."""
+    if len(series) == 1:
+        return ""
+    codes, distinct = pd.factorize(series)
+    return f" (row {series.index[int(np.argmax(codes == list(distinct).index(value)))]})"
+
+
+def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError]) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
+        fits = error is SchemaError  # later, a table is read as it was declared then
+        remedy = "declare it as one (missing_values)" if fits else "leave the cell empty"
         raise error(
-            f'Column "{name}" must hold numbers; got {value!r}. If it stands for a gap, declare it '
-            "as one (missing_values)."
+            f'Column "{name}" must hold numbers; got {value!r}{row_of(series, value)}. If it '
+            f"stands for a gap, {remedy}."
         ) from None
 
 
@@ -142,9 +152,18 @@ def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError]) -> p
     if len(bad):
         raise error(
             f'Column "{name}" must hold dates or times as 2024-05-31 or 2024-05-31T18:00:00; got '
-            f"{distinct[bad[0]]!r}. Convert it with pandas.to_datetime first."
+            f"{distinct[bad[0]]!r}. {_iso_hint(distinct[bad[0]])}"
         )
     return times.reindex(codes).set_axis(values.index)
+
+
+def _iso_hint(value: Any) -> str:
+    """How to write a date; a German one is said as it should be."""
+    try:
+        day = datetime.datetime.strptime(str(value).strip(), "%d.%m.%Y")
+    except ValueError:
+        return "Write the year first, then month and day; pandas.to_datetime converts a column."
+    return f"Write {day:%Y-%m-%d}; pandas.to_datetime converts a column."
 
 
 def _has_zone(value: Any) -> bool:

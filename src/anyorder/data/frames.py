@@ -1,6 +1,7 @@
 """Tables in memory and in files, all as pandas frames.
 
 CSV (also tab-separated, also compressed) and Parquet are read whole or in chunks of bounded memory.
+What separates the cells of a CSV file, and decimal commas, are told by its first lines: `dialects`.
 In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, None and their like.
 A "?" is text unless it is declared in `missing_values`.
 """
@@ -12,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
+from anyorder.data.dialects import HEAD_ROWS, Dialect, dialect_of, with_points
 from anyorder.data.inference import NAME_OF_DIGITS, marked
 from anyorder.errors import ConfigError, SchemaError, check_count
 
@@ -29,9 +32,6 @@ PARQUET = (".parquet", ".pq")
 EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
 """0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
 does so of itself from 3.1 on."""
-
-HEAD_ROWS = 1000
-"""Rows of a CSV file that are looked at before it is read."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -136,8 +136,10 @@ def read_table(
         with _sentences(file):
             return _without(parquet.read_table(file).to_pandas(), missing_values)
     with _sentences(file):
-        verbatim = {*text, *names_of_digits(file)}
-        return pd.read_csv(file, **_csv_options(file, missing_values, verbatim))
+        dialect = dialect_of(file, SEPARATORS[_kind(file)])
+        verbatim = {*text, *names_of_digits(file, dialect)}
+        frame = pd.read_csv(file, **_csv_options(dialect, missing_values, verbatim))
+        return with_points(frame, dialect, text=verbatim)
 
 
 def read_chunks(
@@ -151,7 +153,16 @@ def read_chunks(
     file = _existing(path)
     if _kind(file) in PARQUET:
         return _parquet_chunks(_parquet(), file, rows, missing_values)
-    return _csv_chunks(file, rows, _csv_options(file, missing_values, text))
+    return _csv_chunks(file, rows, missing_values, {*text})
+
+
+def written_like(path: str | Path) -> Dialect | None:
+    """How the cells of a CSV file are written; None for a Parquet file."""
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return None
+    with _sentences(file):
+        return dialect_of(file, SEPARATORS[_kind(file)])
 
 
 def _parquet_chunks(
@@ -162,9 +173,15 @@ def _parquet_chunks(
             yield _without(batch.to_pandas(), missing_values)
 
 
-def _csv_chunks(file: Path, rows: int, options: dict[str, Any]) -> Iterator[pd.DataFrame]:
-    with _sentences(file), pd.read_csv(file, chunksize=rows, **options) as source:
-        yield from source
+def _csv_chunks(
+    file: Path, rows: int, missing_values: Sequence[Any], text: set[str]
+) -> Iterator[pd.DataFrame]:
+    with _sentences(file):
+        dialect = dialect_of(file, SEPARATORS[_kind(file)])
+        options = _csv_options(dialect, missing_values, text)
+        with pd.read_csv(file, chunksize=rows, **options) as source:
+            for chunk in source:
+                yield with_points(chunk, dialect, text=text)
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
@@ -178,7 +195,9 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         frame.to_csv(file, index=False, sep=SEPARATORS[kind])
 
 
-def write_chunks(frames: Iterable[pd.DataFrame], path: str | Path) -> int:
+def write_chunks(
+    frames: Iterable[pd.DataFrame], path: str | Path, *, like: Path | None = None
+) -> int:
     """Writes frames one after another into one file; returns how many rows.
 
     The file is written aside and takes its name at the end, so that it is there whole or not at
@@ -187,9 +206,11 @@ def write_chunks(frames: Iterable[pd.DataFrame], path: str | Path) -> int:
     Args:
         frames: All with the columns of the first one; Parquet also keeps its types.
         path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
+        like: A file whose separators and decimal commas are taken over, if its ending is the same.
     """
     file = Path(path)
-    write = _write_parquet if _kind(file) in PARQUET else _write_csv
+    dialect = _dialect_to_write(file, like)
+    write = partial(_write_csv, dialect=dialect) if dialect else _write_parquet
     if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
         raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -204,12 +225,21 @@ def write_chunks(frames: Iterable[pd.DataFrame], path: str | Path) -> int:
     return rows
 
 
-def _write_csv(frames: Iterable[pd.DataFrame], file: Path) -> int:
-    rows, separator = 0, SEPARATORS[_kind(file)]
+def _dialect_to_write(file: Path, like: Path | None) -> Dialect | None:
+    """That of the other file if it is of the same kind, else the plain one; None for Parquet."""
+    kind = _kind(file)
+    if kind in PARQUET:
+        return None
+    found = written_like(like) if like is not None and _kind(like) == kind else None
+    return found or Dialect(SEPARATORS[kind])
+
+
+def _write_csv(frames: Iterable[pd.DataFrame], file: Path, *, dialect: Dialect) -> int:
+    rows, shape = 0, {"sep": dialect.separator, "decimal": dialect.decimal}
     opened = STREAMS.get(file.suffix.lower(), open)
     with opened(file, "wt", encoding="utf-8", newline="") as target:
         for place, frame in enumerate(frames):
-            frame.to_csv(target, index=False, header=not place, sep=separator)
+            frame.to_csv(target, index=False, header=not place, **shape)
             rows += len(frame)
     return rows
 
@@ -255,7 +285,8 @@ def _kind(file: Path) -> str:
             suffixes.clear()  # Parquet is compressed within
     if not suffixes or suffixes[-1] not in (*SEPARATORS, *PARQUET):
         raise ConfigError(
-            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}".'
+            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}". '
+            "Save it as one of these."
         )
     return suffixes[-1]
 
@@ -268,13 +299,13 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def names_of_digits(file: Path) -> list[str]:
+def names_of_digits(file: Path, dialect: Dialect) -> list[str]:
     """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
 
     Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
     a column twice, which pandas would rename.
     """
-    options: dict[str, Any] = {"sep": SEPARATORS[_kind(file)], "dtype": str, "index_col": False}
+    options: dict[str, Any] = {"sep": dialect.separator, "dtype": str, "index_col": False}
     header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
     for name, count in Counter(header.dropna()).items():
         if count > 1:
@@ -285,9 +316,12 @@ def names_of_digits(file: Path) -> list[str]:
     return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
-def _csv_options(file: Path, missing_values: Sequence[Any], text: Iterable[str]) -> dict[str, Any]:
+def _csv_options(
+    dialect: Dialect, missing_values: Sequence[Any], text: Iterable[str]
+) -> dict[str, Any]:
     return {
-        "sep": SEPARATORS[_kind(file)],
+        "sep": dialect.separator,
+        "decimal": dialect.decimal,
         "na_values": [str(marker) for marker in missing_values],
         "dtype": dict.fromkeys(text, str),
         "low_memory": False,  # one dtype a column, not one a block
@@ -314,9 +348,15 @@ def _sentences(file: Path) -> Iterator[None]:
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except UnicodeDecodeError as error:
-        raise SchemaError(f'"{file}" is not UTF-8 text. Convert it to UTF-8 first.') from error
+        raise SchemaError(
+            f'"{file}" is not UTF-8 text. Convert it to UTF-8 first: spreadsheets can save "CSV '
+            'UTF-8".'
+        ) from error
     except pd.errors.ParserWarning as error:
-        raise SchemaError(f'"{file}" has rows with more cells than its header names.') from error
+        raise SchemaError(
+            f'"{file}" has rows with more cells than its header names. Put cells that hold a '
+            "separator in double quotes."
+        ) from error
     except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError, BadGzipFile) as error:
         if isinstance(error, SchemaError | ConfigError):
             raise

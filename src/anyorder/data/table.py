@@ -22,7 +22,7 @@ from anyorder.data.coercion import BoolArray, as_dtype
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.gaussianizer import FloatArray
 from anyorder.data.inference import COLUMN_TYPES, infer_column, marked
-from anyorder.errors import AnyOrderError, QueryError, SchemaError, check_choice, nearest
+from anyorder.errors import AnyOrderError, QueryError, SchemaError, check_choice, nearest_or_all
 from anyorder.variables import Schema, Variable
 
 FORMAT = 1
@@ -131,7 +131,7 @@ class TableSchema:
             if column.name == name:
                 return column
         known = [column.name for column in (*self.query, *self.context)]
-        raise QueryError(f'There is no column "{name}" in the model.{nearest(name, known)}')
+        raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
 
     def encode(
         self, frame: pd.DataFrame, *, needs: Sequence[str] | None = None
@@ -250,7 +250,7 @@ class TableSchema:
             if name not in frame.columns:
                 raise QueryError(
                     f'The frame must have the column "{name}"; it has none.'
-                    f"{nearest(name, frame.columns)}"
+                    f"{nearest_or_all(name, frame.columns)}"
                 )
 
     def _read(self, column: Column, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
@@ -311,7 +311,9 @@ def _known(
 ) -> None:
     for name in names:
         if name not in known:
-            raise error(f'`{argument}` must name columns; got "{name}".{nearest(name, known)}')
+            raise error(
+                f'`{argument}` must name columns; got "{name}".{nearest_or_all(name, known)}'
+            )
 
 
 def _plain_marker(marker: Any) -> Any:

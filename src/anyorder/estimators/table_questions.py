@@ -12,7 +12,7 @@ from torch import Tensor
 from anyorder.data.code_ranges import code_range
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
-from anyorder.errors import QueryError, nearest
+from anyorder.errors import QueryError, nearest_or_all
 from anyorder.estimators.table_doubts import doubt_values
 from anyorder.soft_evidence import Interval, Levels
 
@@ -76,10 +76,10 @@ def column_set(
         elif name in context and not allow_context:
             raise QueryError(f'"{name}" is context: it is always given and is never asked.')
         elif name not in context:
-            raise QueryError(
-                f'`{argument}` must name columns of the model; got "{name}".'
-                f"{nearest(name, [*table.names, *context])}"
-            )
+            why = {ignored.name: ignored.reason for ignored in table.ignored}
+            left_out = f" It was left out when the model was fitted ({why.get(name)})."
+            hint = left_out if name in why else nearest_or_all(name, [*table.names, *context])
+            raise QueryError(f'`{argument}` must name columns of the model; got "{name}".{hint}')
     return members
 
 

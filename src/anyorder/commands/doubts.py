@@ -1,0 +1,128 @@
+"""Columns that would ruin a model, and what to do about each: one sentence a column."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from anyorder.commands.notation import quoted, shell
+from anyorder.commands.showing import words
+from anyorder.data.categories import CategoryColumn
+from anyorder.data.columns import Column, NumberColumn
+from anyorder.data.dialects import COMMA, THOUSANDS
+from anyorder.data.table import TableSchema
+
+FEW_ROWS = 50
+"""Under so many rows nothing can be learnt."""
+
+NEARLY_EMPTY = 0.95
+"""From this share of gaps on, a column is learnt from too few rows."""
+
+DISTINCT = 0.9
+"""From this share of rows that differ on, a category names its rows."""
+
+LEVELS = 10
+"""Fewer levels than this are worth no doubt."""
+
+MANY_LEVELS, ROWS_A_LEVEL = 50, 3
+"""With more levels than this, and fewer rows for each, most levels are seen once or twice."""
+
+MOSTLY = 0.9
+"""From this share of levels on, a category looks like something else."""
+
+DAY = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d{2}.*)?\s*")
+
+
+def doubts(frame: pd.DataFrame, table: TableSchema) -> Iterator[str]:
+    """What is doubtful about a table before it is fitted, and the remedy.
+
+    Example:
+        >>> frame = pd.DataFrame({"id": [f"k{i}" for i in range(60)], "age": [1, 2, 3] * 20})
+        >>> list(doubts(frame, TableSchema.infer(frame)))
+        ['"id" differs in every row: leave it out with --types id=ignore']
+    """
+    if len(frame) < FEW_ROWS:
+        yield (
+            f"{len(frame)} rows are too few to learn anything from them: answers will be little "
+            "more than guesses. Some hundreds of rows are a start."
+        )
+    for column in (*table.query, *table.context):
+        doubt = _doubt(column, frame[column.name])
+        if doubt:
+            yield f'"{column.name}" {doubt}'
+
+
+def _doubt(column: Column, values: pd.Series) -> str | None:
+    """The gravest doubt about a column, if there is any."""
+    present = round(len(values) * (1 - column.missing_share))
+    leave_out = f"leave it out with {_ignoring(column.name)}"
+    only = _only_value(column, values)
+    if only is not None:
+        return (
+            f"is {words(only)} wherever it is known: it tells nothing, and impute will fill every "
+            f"gap with it; {leave_out}"
+        )
+    if column.missing_share > NEARLY_EMPTY:
+        return (
+            f"is known in {present:,} of {len(values):,} rows: impute will fill all others by what "
+            f"these few show; {leave_out}"
+        )
+    if isinstance(column, CategoryColumn):
+        return _doubt_levels(column, present, leave_out)
+    if isinstance(column, NumberColumn) and _counts_rows(values):
+        return f"numbers the rows: {leave_out}"
+    return None
+
+
+def _only_value(column: Column, values: pd.Series) -> object:
+    """The value that all rows have, or None."""
+    if isinstance(column, NumberColumn) and column.seen[0] < column.seen[1]:
+        return None
+    if isinstance(column, CategoryColumn) and len(column.levels) > 2:
+        return None
+    distinct = values.dropna().unique()
+    return distinct[0] if len(distinct) == 1 else None
+
+
+def _doubt_levels(column: CategoryColumn, present: int, leave_out: str) -> str | None:
+    count = len(column.levels)
+    if count < LEVELS:
+        return None
+    texts = [level for level in column.levels if isinstance(level, str)]
+    if _share(DAY, texts) >= MOSTLY:
+        return (
+            f"looks like dates ({texts[0]}) and is taken for {count:,} categories: write them as "
+            "2024-12-31 to have them read as dates"
+        )
+    if _share(COMMA, texts) + _share(THOUSANDS, texts) >= MOSTLY:
+        return (
+            f"looks like numbers with commas ({texts[0]}) and is taken for {count:,} categories: "
+            "write decimals with a point, and thousands without a comma"
+        )
+    if count >= DISTINCT * present:
+        return f"differs in {'every row' if count >= present else 'nearly every row'}: {leave_out}"
+    if count > MANY_LEVELS and present < ROWS_A_LEVEL * count:
+        return (
+            f"has {count:,} levels in {present:,} rows, most of them too rare to learn: put them "
+            f"into fewer groups, or {leave_out}"
+        )
+    return None
+
+
+def _share(pattern: re.Pattern[str], texts: list[str]) -> float:
+    return sum(pattern.fullmatch(text) is not None for text in texts) / max(1, len(texts))
+
+
+def _counts_rows(values: pd.Series) -> bool:
+    """Whether each row has the number after that of the row before."""
+    if len(values) < FEW_ROWS or not pd.api.types.is_integer_dtype(values.dtype):
+        return False
+    return bool((np.diff(values.to_numpy()) == 1).all()) if values.notna().all() else False
+
+
+def _ignoring(name: str) -> str:
+    """The option that leaves a column out, as it can be typed."""
+    if re.fullmatch(r"[\w .-]+", name):
+        return f'--types "{name}=ignore"' if " " in name else f"--types {name}=ignore"
+    return shell("--types", f"{quoted(name)}=ignore")

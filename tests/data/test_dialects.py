@@ -1,0 +1,113 @@
+"""Files with semicolons, tabs or bars, and with decimal commas."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anyorder.cli import main
+from anyorder.data.dialects import Dialect, dialect_of
+from anyorder.data.frames import read_chunks, read_table, write_chunks, written_like
+from anyorder.data.inference import column_type
+from anyorder.errors import SchemaError
+
+DIALECTS = {
+    "plain": ("a,b\n1.5,x\n", Dialect(",")),
+    "semicolons": ("a;b\n1;x\n", Dialect(";")),
+    "commas in a quoted header": ('a;"b, c"\n1;x\n', Dialect(";")),
+    "commas in a bare header": ("a;b, c\n1;x\n2;y\n", Dialect(";")),
+    "decimal commas": ("a;b\n1,5;x\n-0,125;y\n", Dialect(";", ",", True)),
+    "tabs": ("a\tb\n1,5\tx\n", Dialect("\t", ",", True)),
+    "bars": ("a|b\n1.5|x\n", Dialect("|")),
+    "grouped": ("a;b\n1.234,5;1.000\n", Dialect(";", ",", True)),
+    "both": ("a;b\n1,5;1.25\n", Dialect(";", ",", False)),
+    "only three digits": ("a;b\n1,234;x\n", Dialect(";")),
+    "thousands": ("a;b\n1,234.5;1,5\n", Dialect(";")),
+    "a list between commas": ('a,b\n"1,2",x\n', Dialect(",")),
+    "semicolons in the cells": ("a,b\nx;y;z,1\n", Dialect(",")),
+    "semicolons in the header": ("a;x,b\n1,2\n", Dialect(",")),
+    "semicolons in a quoted name": ('"a; b"\n1\n2\n', Dialect(",")),
+    "lines in quotes": ('a;b\n"x\ny;z";1,5\n', Dialect(";", ",", True)),
+    "no rows": ("a;b\n", Dialect(";")),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_the_first_lines_tell_the_dialect(name, tmp_path):
+    text, expected = DIALECTS[name]
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    assert dialect_of(file, ",") == expected
+
+
+def test_lines_that_nothing_divides_alike_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\n1;2;3\n")
+    with pytest.raises(SchemaError, match="no commas in its first line, but semicolons"):
+        read_table(tmp_path / "t.csv")
+
+
+SALES = """\
+Datum;Größe;Umsatz;Filiale;PLZ;Notiz
+2024-01-05;176,6;1.234,50;101;01234;a,b
+2024-01-06;;999,00;205;80331;c
+2024-01-07;180,25;12.000,75;101;10115;
+"""
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_european_files_are_read_whole_and_in_chunks(name, tmp_path):
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(SALES.encode()) if name.endswith("gz") else SALES.encode())
+    frame = read_table(file)
+    assert frame["Größe"].tolist()[::2] == [176.6, 180.25]
+    assert frame["Umsatz"].tolist() == [1234.5, 999, 12000.75]
+    assert frame["Filiale"].tolist() == [101, 205, 101]
+    assert frame["PLZ"].tolist() == ["01234", "80331", "10115"]
+    assert frame["Notiz"].tolist()[:2] == ["a,b", "c"]
+    parts = pd.concat(read_chunks(file, rows=1, text=["PLZ", "Notiz"]))
+    assert parts["Umsatz"].astype(float).tolist() == frame["Umsatz"].tolist()
+    kept = read_table(file, text=["Umsatz", "Größe"])
+    assert kept["Umsatz"].tolist()[0] == "1.234,50"
+    assert kept["Größe"].tolist()[0] == "176,6"
+
+
+def test_a_word_among_decimal_commas_is_found(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\n1,5;x\nalt;y\n2,5;z\n")
+    with pytest.raises(SchemaError, match="looks like numbers but holds 'alt'"):
+        column_type(read_table(tmp_path / "t.csv")["a"])
+
+
+def test_points_beside_commas_stay_decimals(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\n1,5;1.125\n2,5;2.5\n")
+    assert column_type(read_table(tmp_path / "t.csv")["b"]) == "number"
+
+
+def test_files_are_written_like_the_one_read_if_they_end_alike(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text(SALES)
+    frame = read_table(file)
+    write_chunks([frame], tmp_path / "same.csv", like=file)
+    assert written_like(tmp_path / "same.csv") == Dialect(";", ",", True)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "same.csv"), frame)
+    write_chunks([frame], tmp_path / "other.tsv", like=file)
+    assert written_like(tmp_path / "other.tsv") == Dialect("\t")
+
+
+def test_the_verbs_read_and_write_decimal_commas(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    size = rng.normal(170, 10, 80).round(1)
+    frame = pd.DataFrame({"Größe": size, "Gewicht": (size - 100).round(1), "Tag": ["a", "b"] * 40})
+    frame.loc[::9, "Gewicht"] = np.nan
+    file, run = tmp_path / "verkäufe.csv", tmp_path / "run"
+    frame.to_csv(file, sep=";", decimal=",", index=False)
+    tiny = ["--steps", "2", "--layers", "1", "--width", "16", "--heads", "2"]
+    main(["fit", str(file), "--out", str(run), *tiny])
+    assert "80 rows (semicolons between cells, decimal commas)" in capsys.readouterr().err
+    main(["impute", str(run), str(file), "--out", str(tmp_path / "filled.csv")])
+    filled = pd.read_csv(tmp_path / "filled.csv", sep=";", decimal=",")
+    assert filled["Größe"].tolist() == frame["Größe"].tolist()
+    assert filled["Gewicht"].notna().all()
+    main(["score", str(run), str(file), "--out", str(tmp_path / "scores.csv")])
+    assert pd.read_csv(tmp_path / "scores.csv", sep=";", decimal=",")["log_prob"].dtype == float
+    main(["evaluate", str(run), str(file)])
