@@ -15,6 +15,9 @@ from anyorder.orders import mutual_information
 ROWS, COLUMNS = 2000, 40
 """So much of a table is looked at for the columns that tell most about each other."""
 
+MOSTLY_KNOWN = 0.5
+"""A column that fewer rows have tells of others by chance."""
+
 
 def trust_in(out: Path) -> str:
     """How to find out what the model is worth, in words."""
@@ -51,7 +54,8 @@ def suggestions(
 def _telling_pair(table: TableSchema, frame: pd.DataFrame) -> Question:
     """Of two columns that tell most about each other, the later given the earlier."""
     rows = frame.iloc[:: max(1, len(frame) // ROWS)]
-    telling = [name for name in table.names if _tells(rows[name])][:COLUMNS] or list(table.names)
+    known = [name for name in table.names if rows[name].notna().mean() > MOSTLY_KNOWN]
+    telling = [name for name in known if _tells(rows[name])][:COLUMNS] or list(table.names)
     places = [table.names.index(name) for name in telling]
     x, missing = table.encode(rows)
     information = mutual_information(x[:, places], ~missing[:, places])
