@@ -270,6 +270,13 @@ def test_whole_numbers_are_written_without_a_point(folder, run, tmp_path):
         assert ages.str.fullmatch(r"-?\d+").all()
 
 
+def test_known_cells_are_written_as_they_were(run, tmp_path):
+    file, out = tmp_path / "odd.csv", tmp_path / "out.csv"
+    file.write_text("age,job\n2.6,\n1e300,nurse\n,nurse\n")
+    main(["impute", str(run), str(file), "--out", str(out)])
+    assert pd.read_csv(out)["age"].tolist()[:2] == [2.6, 1e300]
+
+
 def test_several_draws_are_numbered(folder, run, tmp_path):
     file = tmp_path / "draws.csv"
     main(["impute", str(run), str(folder / "gaps.csv"), "--out", str(file), "--draws", "2"])

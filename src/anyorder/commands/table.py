@@ -39,6 +39,9 @@ from anyorder.training.settings import is_first_process
 ROWS_AT_ONCE = 8192
 """Completed or drawn rows in memory."""
 
+LARGEST_INTEGER = 2**63
+"""What a column of integers no longer holds."""
+
 VERBATIM = ("category", "ignore")
 """Types of columns whose cells are kept as they are written: 01234 is then no number."""
 
@@ -233,8 +236,15 @@ def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFr
         and column.is_whole
         and column.name in frame.columns
         and frame[column.name].dtype == np.float64
+        and _all_whole(frame[column.name])
     ]
     return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _all_whole(values: pd.Series) -> bool:
+    """Whether integers hold them; a known cell stays as it is, also among whole numbers."""
+    there = values.dropna()
+    return bool(((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all())
 
 
 def sample_table(
