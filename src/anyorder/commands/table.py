@@ -24,6 +24,7 @@ from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
+from anyorder.commands.targets import check_target
 from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks
 from anyorder.data.table import TableSchema
@@ -180,6 +181,7 @@ def impute_table(
 ) -> None:
     """Fills the gaps of a file; see `anyorder impute --help`."""
     check_seed(seed)
+    check_target(out, file)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
     (table, folder), gaps = table_run(run), 0
@@ -213,6 +215,7 @@ def score_table(
 ) -> None:
     """Writes the log-likelihood of each row; see `anyorder score --help`."""
     asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    check_target(out, file)
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
     work = Scoring(folder, asked or None, known or None)
@@ -255,6 +258,8 @@ def sample_table(
     check_seed(seed)
     if json and out is not None:
         raise ConfigError("`--json` prints the rows and `--out` writes them: drop one of them.")
+    if out is not None:
+        check_target(out)
     model = read_run(run, TableModel)
     known = read_given(model.table_, given)
     sizes: list[float] = []

@@ -182,13 +182,13 @@ def write_chunks(frames: Iterable[pd.DataFrame], path: str | Path) -> int:
     """Writes frames one after another into one file; returns how many rows.
 
     The file is written aside and takes its name at the end, so that it is there whole or not at
-    all, and may be the one that the frames are read from.
+    all. A link is written through.
 
     Args:
         frames: All with the columns of the first one; Parquet also keeps its types.
         path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
     """
-    file = Path(path)
+    file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
     write = _write_parquet if _kind(file) in PARQUET else _write_csv
     if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
         raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
