@@ -47,6 +47,11 @@ BAD_REQUESTS = {
     "date": (conditionals({"born": "yesterday-ish"}), 422, "born"),
     "descending": (conditionals({"age": {"low": 9, "high": 1}}), 422, "must ascend"),
     "interval of levels": (conditionals({"job": {"low": "a"}}), 422, "no interval"),
+    "closed interval of levels": (
+        conditionals({"job": {"low": "clerk", "high": "nurse"}}),
+        422,
+        '"job" is a category: give a list of its levels, no interval',
+    ),
     "list of numbers": (conditionals({"age": [1, 2]}), 422, "give a value, or an interval"),
     "no levels": (conditionals({"job": []}), 422, "must hold levels"),
     "both": (conditionals({"age": 41}, columns=["age"]), 422, "both asked and given"),
