@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from anyorder.cli import main
 from anyorder.data.image import bundled_digits
@@ -16,11 +18,13 @@ from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel
 from anyorder.queries import log_prob
+from anyorder.report.figures import columns_figure, pairs_figure
 from anyorder.report.image import image_report
 from anyorder.report.page import Code, Grid, Page, Points, Section, Words
 from anyorder.report.sections import read_curves
 from anyorder.report.table import table_report
 from anyorder.report.text import text_report
+from anyorder.training.progress import Metrics
 from anyorder.training.settings import TrainingSettings
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2}
@@ -155,6 +159,38 @@ def test_curves_are_read_where_there_are_any(tmp_path):
     lines = ['{"step": 1, "loss": 2.0, "seconds": 60}', '{"step": 2, "loss": 1.0, "seconds": 120}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_curves(tmp_path) == {"training rows": [(1.0, 2.0), (2.0, 1.0)]}
+
+
+@pytest.mark.parametrize("cut", [b'{"step": 3, "lo', b'{"step": 3, "loss": "\xff', b"\xff", b"3"])
+def test_a_line_that_is_no_whole_one_is_left_out(tmp_path, cut):
+    lines = b"".join(b'{"step": %d, "loss": 2.0, "seconds": 60}\n' % step for step in (1, 2))
+    (tmp_path / "metrics.jsonl").write_bytes(lines + cut)
+    assert len(read_curves(tmp_path)["training rows"]) == 2
+    Metrics(tmp_path, step=2, tensorboard=False).close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+
+
+def test_columns_that_a_file_lacks_are_not_drawn(model, people):
+    page = table_report(model, people[["job", "member", "age"]], name="people.csv")
+    assert stands_alone(page)
+    assert "Clouds of pairs of age, job, member" in page.html()
+
+
+def test_dollars_are_drawn_as_they_are():
+    levels = ["$1-$5", r"$\frac$", r"\$", "$"] * 10
+    frame = pd.DataFrame({r"$\frac$": levels, "$a$": np.arange(40.0)})
+    drawn = frame.sample(30, random_state=0)
+    for figure in (columns_figure(frame, drawn), pairs_figure(frame, drawn)):
+        figure.canvas.draw()
+        texts = [text for text in figure.findobj(Text) if "frac" in text.get_text()]
+        assert texts
+        for text in texts:
+            shown, is_math = text._preprocess_math(text.get_text())
+            assert not is_math
+            assert shown == r"$\frac$"
+    model = TableModel(**SHAPE, max_steps=2).fit(frame)
+    model.conditional(r"$\frac$").plot(axes := Figure().subplots())
+    axes.figure.canvas.draw()
 
 
 def test_the_command_writes_a_page(model, people, tmp_path, capsys):

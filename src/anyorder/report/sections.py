@@ -20,6 +20,7 @@ from anyorder.query_words import question_words
 from anyorder.random_sets import seeded
 from anyorder.report.figures import curve_figure, worth_figure
 from anyorder.report.page import Block, Grid, Picture, Points, Section, Words
+from anyorder.training.progress import read_metrics
 
 PACKAGES = ("anyorder", "torch", "numpy", "pandas")
 
@@ -142,10 +143,9 @@ def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
     files = sorted(training.rglob("metrics.jsonl"))
     curves: dict[str, list[tuple[float, float]]] = {}
     titles = {"loss": "training rows", "held_out": "held-out rows"}
-    for line in files[0].read_text(encoding="utf-8").splitlines() if files else ():
-        values = json.loads(line)
+    for values in read_metrics(files[0]) if files else ():
         for key, title in titles.items():
-            if key in values:
+            if key in values and "seconds" in values:
                 curves.setdefault(title, []).append((values["seconds"] / 60, values[key]))
     return {title: points for title, points in curves.items() if len(points) > 1}
 
