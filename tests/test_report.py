@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.dates import ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from anyorder.cli import main
 from anyorder.data.image import bundled_digits
@@ -18,11 +20,13 @@ from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel
 from anyorder.queries import log_prob
+from anyorder.report.figures import columns_figure, pairs_figure
 from anyorder.report.image import image_report
 from anyorder.report.page import Code, Grid, Page, Points, Section, Words
 from anyorder.report.sections import read_curves, training_section
 from anyorder.report.table import table_report
 from anyorder.report.text import text_report
+from anyorder.training.progress import Metrics
 from anyorder.training.settings import TrainingSettings
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2}
@@ -194,6 +198,38 @@ def test_both_curves_are_in_bits_and_say_so(tmp_path):
     picture = training_section(tmp_path, None, ["a"], dimension="cell").blocks[-1]
     assert "in bits a cell: training rows from 2.89 to 1.44" in picture.alt
     assert picture.source.axes[0].get_ylabel() == "bits a cell"
+
+
+@pytest.mark.parametrize("cut", [b'{"step": 3, "lo', b'{"step": 3, "loss": "\xff', b"\xff", b"3"])
+def test_a_line_that_is_no_whole_one_is_left_out(tmp_path, cut):
+    lines = b"".join(b'{"step": %d, "loss": 2.0, "seconds": 60}\n' % step for step in (1, 2))
+    (tmp_path / "metrics.jsonl").write_bytes(lines + cut)
+    assert len(read_curves(tmp_path)["training rows"]) == 2
+    Metrics(tmp_path, step=2, tensorboard=False).close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+
+
+def test_columns_that_a_file_lacks_are_not_drawn(model, people):
+    page = table_report(model, people[["job", "member", "age"]], name="people.csv")
+    assert stands_alone(page)
+    assert "Clouds of pairs of age, job, member" in page.html()
+
+
+def test_dollars_are_drawn_as_they_are():
+    levels = ["$1-$5", r"$\frac$", r"\$", "$"] * 10
+    frame = pd.DataFrame({r"$\frac$": levels, "$a$": np.arange(40.0)})
+    drawn = frame.sample(30, random_state=0)
+    for figure in (columns_figure(frame, drawn), pairs_figure(frame, drawn)):
+        figure.canvas.draw()
+        texts = [text for text in figure.findobj(Text) if "frac" in text.get_text()]
+        assert texts
+        for text in texts:
+            shown, is_math = text._preprocess_math(text.get_text())
+            assert not is_math
+            assert shown == r"$\frac$"
+    model = TableModel(**SHAPE, max_steps=2).fit(frame)
+    model.conditional(r"$\frac$").plot(axes := Figure().subplots())
+    axes.figure.canvas.draw()
 
 
 def test_the_command_writes_a_page(model, people, tmp_path, capsys):

@@ -97,3 +97,13 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"pip install \"anyorder\[scale\]\""), crew(workers=2):
         pass
+
+
+@pytest.mark.parametrize("address", ["garbage", "foo://x", "tcp://127.0.0.1:1"])
+def test_a_cluster_that_is_not_there_is_one_sentence(address, monkeypatch):
+    monkeypatch.setattr("anyorder.scale.crew.PATIENCE", 0.2)
+    with (
+        pytest.raises(ConfigError, match="address of a Dask scheduler that runs; got"),
+        crew(cluster=address),
+    ):
+        pass

@@ -281,6 +281,13 @@ def test_whole_numbers_are_written_without_a_point(folder, run, tmp_path):
         assert ages.str.fullmatch(r"-?\d+").all()
 
 
+def test_known_cells_are_written_as_they_were(run, tmp_path):
+    file, out = tmp_path / "odd.csv", tmp_path / "out.csv"
+    file.write_text("age,job\n2.6,\n1e300,nurse\n,nurse\n")
+    main(["impute", str(run), str(file), "--out", str(out)])
+    assert pd.read_csv(out)["age"].tolist()[:2] == [2.6, 1e300]
+
+
 def test_several_draws_are_numbered(folder, run, tmp_path):
     file = tmp_path / "draws.csv"
     main(["impute", str(run), str(folder / "gaps.csv"), "--out", str(file), "--draws", "2"])
@@ -293,14 +300,32 @@ def test_several_draws_are_numbered(folder, run, tmp_path):
     assert found.groupby("row")["income"].nunique().max() == 2
 
 
-def test_impute_may_replace_its_own_file_and_draws_again_alike(folder, run, tmp_path):
-    file = tmp_path / "own.csv"
-    file.write_bytes((folder / "gaps.csv").read_bytes())
-    for name, seed in (("own.csv", "0"), ("a.csv", "0"), ("b.csv", "1")):
-        source = str(file if name == "own.csv" else folder / "gaps.csv")
+def test_impute_draws_again_alike(folder, run, tmp_path):
+    for name, seed in (("a.csv", "0"), ("again.csv", "0"), ("b.csv", "1")):
+        source = str(folder / "gaps.csv")
         main(["impute", str(run), source, "--out", str(tmp_path / name), "--seed", seed])
-    assert file.read_text() == (tmp_path / "a.csv").read_text()
-    assert file.read_text() != (tmp_path / "b.csv").read_text()
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "again.csv").read_text()
+    assert (tmp_path / "a.csv").read_text() != (tmp_path / "b.csv").read_text()
+
+
+@pytest.mark.parametrize("verb", ["impute", "score"])
+def test_no_verb_writes_over_what_it_reads(folder, run, tmp_path, capsys, verb):
+    file, link = tmp_path / "own.csv", tmp_path / "link.csv"
+    file.write_bytes((folder / "gaps.csv").read_bytes())
+    link.symlink_to(file)
+    for out in (file, link):
+        with pytest.raises(SystemExit):
+            main([verb, str(run), str(file), "--out", str(out)])
+        assert "must be another file than the one that is read" in capsys.readouterr().err
+    assert file.read_bytes() == (folder / "gaps.csv").read_bytes()
+
+
+def test_a_link_is_written_through(run, tmp_path):
+    link, file = tmp_path / "link.csv", tmp_path / "elsewhere" / "rows.csv"
+    link.symlink_to(file)
+    main(["sample", str(run), "--n", "3", "--out", str(link)])
+    assert link.is_symlink()
+    assert len(pd.read_csv(file)) == 3
 
 
 def test_best_guesses_are_those_of_the_model(folder, run, tmp_path):
@@ -624,6 +649,7 @@ BAD_COMMANDS = {
     "text run": ("impute shipped {csv} --out x.csv", '"shipped" holds a model of text'),
     "table run": ("infill {run} a_", "holds a model of a table; this asks for one of text"),
     "odd out": ("impute {run} {csv} --out x.xls", 'got "x.xls"'),
+    "folder out": ("impute {run} {csv} --out {run}", "`--out` must be a file"),
     "zip out": ("impute {run} {csv} --out x.csv.zip", 'A ".zip" file cannot be written'),
     "no rows": ("impute {run} {empty} --out x.csv", "at least one row"),
     "no columns": ("impute {run} {semicolons} --out x.csv", "has no column of the model"),

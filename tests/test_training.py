@@ -25,7 +25,13 @@ from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
 from anyorder.training.progress import Metrics, ProgressLine
 from anyorder.training.rows import Rows
-from anyorder.training.settings import TrainingSettings, autocast, learning_rate, low_precision
+from anyorder.training.settings import (
+    TrainingSettings,
+    autocast,
+    is_first_process,
+    learning_rate,
+    low_precision,
+)
 from tests.test_checkpoint import (
     NUM_LEVELS,
     NUM_VARIABLES,
@@ -746,3 +752,27 @@ def test_denormal_numbers_are_zero_in_a_step_and_nowhere_else():
             assert is_flushing()
         assert is_flushing()  # as it was before
     assert not is_flushing()
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"RANK": "1"}, "it is 1, and WORLD_SIZE is not set"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "it is 2, and WORLD_SIZE is 2"),
+        ({"RANK": "x"}, 'RANK must be a whole number, 0 or more; got "x"'),
+        ({"WORLD_SIZE": "abc"}, 'WORLD_SIZE must be a whole number, 1 or more; got "abc"'),
+        ({"WORLD_SIZE": "0"}, 'WORLD_SIZE must be a whole number, 1 or more; got "0"'),
+        ({"WORLD_SIZE": "2"}, "RANK is not set"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR is not set"),
+    ],
+    ids=str,
+)
+def test_processes_that_are_told_wrongly_where_they_stand_say_so(told, sentence, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_first_process()
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    for ask in (is_first_process, lambda: Team(torch.device("cpu"))):
+        with pytest.raises(ConfigError, match=sentence):
+            ask()

@@ -661,3 +661,27 @@ def test_odd_names_and_levels():
         model.sample(2, given={"0": [None]})
     drawn = model.sample(2, given={"row": 2.1}, random_state=0)
     assert drawn.row.tolist() == [2.1, 2.1]
+
+
+def test_known_cells_stay_as_they_were_whatever_the_column_held_in_training():
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 60), "D")
+    train = pd.DataFrame({"n": rng.integers(0, 9, 60), "day": days, "y": rng.normal(size=60)})
+    train["single"] = train["y"].astype("float32")
+    model = TableModel(layers=1, width=16, heads=2, max_steps=2).fit(train)
+    asked = pd.DataFrame(
+        {
+            "n": [2.6, 1e300, np.nan, 3.0],
+            "day": ["2020-02-03 04:05:06", "2020-02-03", None, "2021-01-01"],
+            "single": [0.1, np.nan, 2.0, 3.0],
+        }
+    )
+    for how in ("sample", "mean"):
+        filled = model.impute(asked, how=how, random_state=0)
+        assert filled["n"].tolist()[:2] == [2.6, 1e300]
+        assert filled["single"].tolist()[0] == 0.1
+        assert str(filled["day"].iloc[0]) == "2020-02-03 04:05:06"
+        assert filled.notna().all().all()
+        assert filled["day"].dtype == train["day"].dtype
+    whole = model.impute(asked.iloc[2:], random_state=0)
+    assert whole["n"].dtype == train["n"].dtype, "only what must change its dtype does"

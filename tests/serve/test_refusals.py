@@ -1,14 +1,19 @@
 """What is asked wrongly, or too much, gets a 4xx and a sentence, and the server goes on."""
 
 import asyncio
+import contextlib
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import torch
 
 from anyorder.errors import ConfigError, QueryError
 from anyorder.serve.app import create_app
@@ -42,6 +47,11 @@ BAD_REQUESTS = {
     "date": (conditionals({"born": "yesterday-ish"}), 422, "born"),
     "descending": (conditionals({"age": {"low": 9, "high": 1}}), 422, "must ascend"),
     "interval of levels": (conditionals({"job": {"low": "a"}}), 422, "no interval"),
+    "closed interval of levels": (
+        conditionals({"job": {"low": "clerk", "high": "nurse"}}),
+        422,
+        '"job" is a category: give a list of its levels, no interval',
+    ),
     "list of numbers": (conditionals({"age": [1, 2]}), 422, "give a value, or an interval"),
     "no levels": (conditionals({"job": []}), 422, "must hold levels"),
     "both": (conditionals({"age": 41}, columns=["age"]), 422, "both asked and given"),
@@ -280,3 +290,79 @@ def test_one_bad_question_does_not_spoil_a_batch():
     good, bad, also = asyncio.run(crowd())
     assert (good, also) == (0, 2)
     assert str(bad) == "one is bad"
+
+
+def test_work_beyond_the_limit_is_refused_before_it_begins(text, image):
+    answer = text.post("/v1/infill/batch", json={"texts": ["_" * 128] * 1000, "n": 10})
+    assert answer.status_code == 413
+    assert "may have 100,000 characters drawn" in answer.json()["detail"]
+    assert "asks for 1,280,000" in answer.json()["detail"]
+    few = Limits(values=10)
+    with pytest.raises(RefusalError, match="may have 10 values of pixels drawn"):
+        few.check_values(11, "values of pixels")
+    assert image.get("/v1/model").json()["limits"]["values"] == 100_000
+
+
+def test_long_requests_are_answered_in_parts(text, image, monkeypatch):
+    monkeypatch.setattr("anyorder.serve.text_routes.VALUES_AT_ONCE", 4)
+    monkeypatch.setattr("anyorder.serve.image_routes.VALUES_AT_ONCE", 4)
+    texts = ["a__", "b__", "c_", "d_"]
+    many = text.post("/v1/infill/batch", json={"texts": texts, "n": 3, "seed": 2**63 - 1}).json()
+    assert [len(fills) for fills in many["fills"]] == [3] * 4
+    assert [fills[0][0] for fills in many["fills"]] == ["a", "b", "c", "d"]
+    assert len(text.post("/v1/infill", json={"text": "th__", "n": 7}).json()["fills"]) == 7
+    hole = {"image": [0] * 24, "hole": [True] * 3 + [False] * 21, "n": 4, "seed": 1}
+    assert len(image.post("/v1/inpaint", json=hole).json()["images"]) == 4
+    wrong = text.post("/v1/infill/batch", json={"texts": [*texts, "full"]}).json()["detail"]
+    assert "(text 4)" in wrong
+
+
+def test_a_question_whose_asker_has_gone_is_computed_no_further():
+    step, passes, begun = torch.nn.Identity(), [], threading.Event()
+
+    def endless(items):
+        while len(passes) < 1_000_000:
+            step(torch.zeros(1))
+            passes.append(1)
+            begun.set()
+        return items
+
+    async def ask():
+        batcher = Batcher(waiting=9, metrics=Metrics(), step=step)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await batcher.ask(endless, 1)
+        after = await batcher.ask(sorted_items, 2)
+        await batcher.close()
+        return after
+
+    assert asyncio.run(ask()) == 20
+    assert begun.is_set()
+    assert len(passes) < 1_000_000
+
+
+SLOW_SERVER = """
+import threading, time
+from fastapi import FastAPI
+from anyorder.serve.running import Server, server_config
+
+threading.Thread(target=time.sleep, args=(600,)).start()  # as a pass that takes long
+app = FastAPI()
+server = Server(server_config(app), lambda port: print("ready", flush=True))
+server.shutdown = lambda sockets=None: __import__("asyncio").sleep(600)
+server.run()
+"""
+
+
+def test_a_second_interrupt_ends_at_once():
+    command = [sys.executable, "-c", SLOW_SERVER]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+        assert process.returncode == 130
+        assert process.stderr.read() == ""

@@ -10,6 +10,7 @@ import torch
 from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
+from anyorder.commands.targets import check_target
 from anyorder.data.image import MAX_LEVELS, Images, Pixels
 from anyorder.data.image_changes import coarser, quantised, shrunk
 from anyorder.data.image_files import (
@@ -153,6 +154,7 @@ def inpaint_image(
         )
     if out.suffix.lower() not in ENDINGS:
         raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{out}".')
+    check_target(out, file, mask)
     model = read_run(run, ImageModel)
     originals = _pictures(model, file, rows=rows, resize=resize)
     size = originals.shape[1:3]

@@ -84,13 +84,13 @@ def evaluate_table(
     found: dict[str, Running] = {}
     rows = RowPrint()
     for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
-        rows.add(*model.table_.encode(frame))
         if asked:
             parts = {"query": _stated(model, frame, asked, known)}
         else:
             parts = _all_and_half(model, frame, seed + number)
         for name, part in parts.items():
             found.setdefault(name, Running()).add(part)
+        rows.add(*model.table_.encode(frame))
     if not any(running.count for running in found.values()):
         raise SchemaError(f'"{file}" has no row that has what is asked.')
     seen = rows.to_json() == model.trained_on_

@@ -22,6 +22,7 @@ from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
 from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.commands.suggesting import suggestions, trust_in
+from anyorder.commands.targets import check_target
 from anyorder.data.columns import NumberColumn
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
 from anyorder.data.table import TableSchema
@@ -36,6 +37,9 @@ from anyorder.training.settings import is_first_process
 
 ROWS_AT_ONCE = 8192
 """Completed or drawn rows in memory."""
+
+LARGEST_INTEGER = 2**63
+"""What a column of integers no longer holds."""
 
 VERBATIM = ("category", "ignore")
 """Types of columns whose cells are kept as they are written: 01234 is then no number."""
@@ -135,6 +139,7 @@ def impute_table(
 ) -> None:
     """Fills the gaps of a file; see `anyorder impute --help`."""
     check_seed(seed)
+    check_target(out, file)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
     (table, folder), gaps = table_run(run), 0
@@ -168,6 +173,7 @@ def score_table(
 ) -> None:
     """Writes the log-likelihood of each row; see `anyorder score --help`."""
     asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    check_target(out, file)
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
     work, empty = Scoring(folder, asked or None, known or None), 0
@@ -199,8 +205,15 @@ def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFr
         and column.is_whole
         and column.name in frame.columns
         and frame[column.name].dtype == np.float64
+        and _all_whole(frame[column.name])
     ]
     return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _all_whole(values: pd.Series) -> bool:
+    """Whether integers hold them; a known cell stays as it is, also among whole numbers."""
+    there = values.dropna()
+    return bool(((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all())
 
 
 def sample_table(
@@ -211,6 +224,8 @@ def sample_table(
     check_seed(seed)
     if json and out is not None:
         raise ConfigError("`--json` prints the rows and `--out` writes them: drop one of them.")
+    if out is not None:
+        check_target(out)
     model = read_run(run, TableModel)
     known = read_given(model.table_, given)
     sizes: list[float] = []

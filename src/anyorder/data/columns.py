@@ -9,7 +9,7 @@ density. An atom has one code of its own, and that code means exactly the atom's
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -231,6 +231,20 @@ class NumberColumn(Column):
     def rounded(self, numbers: FloatArray) -> FloatArray:
         """Numbers as those of the values that they become, in the resolution and the dtype."""
         return self.measurement.numbers(self.restore(numbers), self.name)
+
+    def kept(self, series: pd.Series) -> pd.Series:
+        """Values without gaps in the dtype of the column, or as floats where it would change them.
+
+        A column that was whole in training may have to hold 2.6, and one of days an hour.
+        """
+        numbers = self.measurement.numbers(series, self.name)
+        same = self.rounded(numbers) == numbers
+        if same.all():
+            return self.restore(numbers)
+        if self.kind == "number":
+            return self.unrounded(numbers)
+        nowhere = np.zeros(len(numbers), dtype=bool)
+        return replace(self.measurement, resolution=None).restore(numbers, nowhere, self.name)
 
     @property
     def span(self) -> tuple[Any, Any]:

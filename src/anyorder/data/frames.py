@@ -201,14 +201,14 @@ def write_chunks(
     """Writes frames one after another into one file; returns how many rows.
 
     The file is written aside and takes its name at the end, so that it is there whole or not at
-    all, and may be the one that the frames are read from.
+    all. A link is written through.
 
     Args:
         frames: All with the columns of the first one; Parquet also keeps its types.
         path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
         like: A file whose separators and decimal commas are taken over, if its ending is the same.
     """
-    file = Path(path)
+    file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
     dialect = _dialect_to_write(file, like)
     write = partial(_write_csv, dialect=dialect) if dialect else _write_parquet
     if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:

@@ -160,11 +160,11 @@ class Conditional:
         axes = plt.subplots(figsize=(6, 3.5), layout="constrained")[1] if ax is None else ax
         if isinstance(self.column, CategoryColumn):
             bars = self.probabilities().sort_values()[-30:]
-            axes.barh([str(level) for level in bars.index], bars.to_numpy())
+            axes.barh([as_label(level) for level in bars.index], bars.to_numpy())
             axes.set_xlabel("probability")
         else:
             self._plot_line(axes)
-        axes.set_title(self.column.name)
+        axes.set_title(as_label(self.column.name))
         return axes
 
     def _plot_line(self, axes: Any) -> None:
@@ -255,3 +255,13 @@ def _name_dates(axes: Any) -> None:
     ticks = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(ticks)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
+
+
+def as_label(text: object) -> str:
+    r"""A text as matplotlib draws it to the letter: what stands between dollars is no formula.
+
+    Example:
+        >>> as_label("$1-$5")
+        '\\$1-\\$5'
+    """
+    return str(text).replace("$", r"\$")

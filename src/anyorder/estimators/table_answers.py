@@ -353,6 +353,8 @@ class TableAnswers:
                 found[name] = series.where(there, found[name])
             elif isinstance(column := self.table_[name], NumberColumn):
                 # Not by their codes, whose float32 does not hold long numbers and times.
-                numbers = column.measurement.numbers(series[there], name)
-                found.loc[there, name] = column.restore(numbers).array
+                kept = column.kept(series[there])
+                if kept.dtype != found[name].dtype:
+                    found[name] = found[name].astype(kept.dtype)
+                found.loc[there, name] = kept.array
         return found

@@ -144,7 +144,7 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
 def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
     column = table[name]
     if not isinstance(column, NumberColumn):
-        if isinstance(value, tuple) and len(value) == 2 and None in value:
+        if isinstance(value, tuple):  # an interval, as it is everywhere: not its two ends
             raise QueryError(f'"{name}" is a category: give a list of its levels, no interval.')
         codes, missing = column.encode(pd.Series(list(value), name=name, dtype=object))
         if not len(codes) or missing.any():

@@ -9,6 +9,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from pandas.api import types
 
+from anyorder.estimators.conditional import as_label
 from anyorder.evaluation import Estimate
 
 REAL, DRAWN = "#2458a6", "#e0812b"
@@ -69,7 +70,7 @@ def columns_figure(real: pd.DataFrame, drawn: pd.DataFrame) -> Figure:
                 date_axis(axes)
         else:
             _bars(axes, real[name], drawn[name])
-        axes.set_title(name, fontsize=10)
+        axes.set_title(as_label(name), fontsize=10)
         axes.set_yticks([])
     places[0].legend(fontsize=8)
     return figure
@@ -95,9 +96,9 @@ def pairs_figure(real: pd.DataFrame, drawn: pd.DataFrame) -> Figure:
             axes.set_xticks([])
             axes.set_yticks([])
             if i == 0:
-                axes.set_title(across, fontsize=9)
+                axes.set_title(as_label(across), fontsize=9)
             if j == 0:
-                axes.set_ylabel(down, fontsize=9)
+                axes.set_ylabel(as_label(down), fontsize=9)
             if i == j:
                 _histograms(axes, *values[down])
                 continue
@@ -183,4 +184,5 @@ def _bars(axes: Any, real: pd.Series, drawn: pd.Series) -> None:
         across = [i + 0.4 * (place - 0.5) for i in range(len(levels))]
         axes.bar(across, heights, width=0.38, color=colour, alpha=0.6, label=label)
     short = [str(level) if len(str(level)) <= 12 else f"{str(level)[:11]}…" for level in levels]
+    short = [as_label(level) for level in short]
     axes.set_xticks(range(len(levels)), short, fontsize=7, rotation=30, ha="right")

@@ -22,6 +22,7 @@ from anyorder.query_words import question_words
 from anyorder.random_sets import seeded
 from anyorder.report.figures import curve_figure, worth_figure
 from anyorder.report.page import Block, Grid, Picture, Points, Section, Words
+from anyorder.training.progress import read_metrics
 
 PACKAGES = ("anyorder", "torch", "numpy", "pandas")
 
@@ -155,10 +156,9 @@ def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
     curves: dict[str, list[tuple[float, float]]] = {}
     titles = {"loss": "training rows", "held_out": "held-out rows"}
     units = {"loss": 1 / math.log(2), "held_out": 1.0}  # as `fit` writes them: nats and bits
-    for line in files[0].read_text(encoding="utf-8").splitlines() if files else ():
-        values = json.loads(line)
+    for values in read_metrics(files[0]) if files else ():
         for key, title in titles.items():
-            if key in values:
+            if key in values and "seconds" in values:
                 point = (values["seconds"] / 60, values[key] * units[key])
                 curves.setdefault(title, []).append(point)
     return {title: points for title, points in curves.items() if len(points) > 1}

@@ -146,5 +146,7 @@ def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
     """The columns that tell most about each other, in the order of the table."""
     asked = len(model.table_.query)
     information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
-    best = information.sum(dim=1).argsort(descending=True)[:PAIRED].tolist()
-    return [model.table_.names[place] for place in sorted(best)]
+    there = ~missing.all(dim=0)  # a file may lack columns
+    best = information.sum(dim=1).masked_fill(~there, -torch.inf).argsort(descending=True)
+    best = best[: min(PAIRED, int(there.sum()))]
+    return [model.table_.names[place] for place in sorted(best.tolist())]

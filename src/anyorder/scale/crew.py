@@ -25,6 +25,9 @@ Crew = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 AHEAD = 2
 """Parts that are under way for each worker: one that it works on, and one that waits for it."""
 
+PATIENCE = 10
+"""Seconds within which a scheduler must answer."""
+
 RETRIES = 3
 """How often a part is begun anew whose worker died."""
 
@@ -43,7 +46,7 @@ def crew(*, workers: int = 1, cluster: str | None = None) -> Iterator[Crew]:
         yield map
         return
     distributed = _engine()
-    with distributed.Client(cluster or _local(distributed, workers)) as client:
+    with _client(distributed, workers, cluster) as client:
         ahead = AHEAD * max(1, sum(client.nthreads().values()))
         yield lambda function, parts: in_order(client, function, parts, ahead=ahead)
 
@@ -72,6 +75,19 @@ def in_order(
 def loaded(folder: str) -> Any:
     """The model of a folder, read once in each process."""
     return load(Path(folder))
+
+
+def _client(distributed: Any, workers: int, cluster: str | None) -> Any:
+    if cluster is None:
+        return distributed.Client(_local(distributed, workers))
+    try:
+        return distributed.Client(cluster, timeout=PATIENCE)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f'`cluster` must be the address of a Dask scheduler that runs; got "{cluster}" '
+            f"({' '.join(str(error).split())[:200]}). Start one with: dask scheduler. It says its "
+            'address, such as "tcp://10.0.0.1:8786".'
+        ) from None
 
 
 def _local(distributed: Any, workers: int) -> Any:

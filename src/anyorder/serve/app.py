@@ -58,7 +58,8 @@ def create_app(
         run: The folder that code of the page loads, if it is not called as the model.
     """
     limits, metrics = limits or Limits(), Metrics()
-    batcher = Batcher(waiting=limits.waiting, metrics=metrics)
+    network = model.model_ if isinstance(model, TableModel) else model.fitted()
+    batcher = Batcher(waiting=limits.waiting, metrics=metrics, step=network.conditionals)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

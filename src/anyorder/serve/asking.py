@@ -1,7 +1,8 @@
 """How a route asks the model: with its limits, in its time, and the answer as JSON."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Response
@@ -11,6 +12,8 @@ from pydantic_core import to_json
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.serve.batching import Batcher, Item, Work
 from anyorder.serve.limits import Limits, RefusalError
+
+SEEDS = 2**63
 
 
 class Refused(BaseModel):
@@ -57,21 +60,36 @@ class Desk:
             noun: What one is called where a mistake says in which it is; left out by default.
         """
         asked = (self.batcher.ask(work, item) for item in items)
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                found = await asyncio.gather(*asked, return_exceptions=True)
-        except TimeoutError:
-            raise RefusalError(
-                408,
-                f"The answer took longer than {self.limits.seconds:g} seconds: ask for fewer rows "
-                "or draws, or when the server has less to do.",
-            ) from None
+        async with self._in_time():
+            found = await asyncio.gather(*asked, return_exceptions=True)
         for number, one in enumerate(found):
             if isinstance(one, AnyOrderError) and noun is not None:
                 raise QueryError(f"{noun} {number}: {one}")
             if isinstance(one, BaseException):
                 raise one
         return found
+
+    async def ask_in_turn(self, work: Work[Item, Any], items: Sequence[Item]) -> list[Any]:
+        """The answers to the parts of a long request; other requests are answered in between."""
+        async with self._in_time():
+            return [await self.batcher.ask(work, item) for item in items]
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                yield
+        except TimeoutError:
+            raise RefusalError(
+                408,
+                f"The answer took longer than {self.limits.seconds:g} seconds: ask for fewer rows "
+                "or draws, or when the server has less to do.",
+            ) from None
+
+
+def part_seed(seed: int | None, number: int) -> int | None:
+    """The seed of a part of a request: the first has that of the request."""
+    return None if seed is None else (seed + number) % SEEDS
 
 
 def answer(found: Any) -> Response:

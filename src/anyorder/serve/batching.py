@@ -2,14 +2,18 @@
 
 One thread computes, and the event loop goes on reading requests meanwhile. What arrives while it
 computes waits, and all that wait for the same kind of answer are its next batch: a lone request is
-answered at once, and the more there are, the larger the batches.
+answered at once, and the more there are, the larger the batches. A batch for which nobody waits any
+more is given up between two passes of the network.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from torch import nn
 
 from anyorder.serve.limits import RefusalError
 from anyorder.serve.metrics import Metrics
@@ -27,6 +31,10 @@ TOGETHER = 128
 """Questions of a batch: more no longer pay, and those behind them would wait."""
 
 
+class GoneError(Exception):
+    """All who asked have gone, or their time is over: the batch is given up."""
+
+
 @dataclass
 class _Question:
     work: Work[Any, Any]
@@ -40,10 +48,14 @@ class Batcher:
     Args:
         waiting: How many questions may wait.
         metrics: Where batches are counted.
+        step: What every pass calls in the end; before each call, someone must still be waiting.
     """
 
-    def __init__(self, *, waiting: int, metrics: Metrics) -> None:
+    def __init__(self, *, waiting: int, metrics: Metrics, step: nn.Module | None = None) -> None:
         self.waiting, self.metrics = waiting, metrics
+        self._computed = threading.local()  # a model may be served twice, by two threads
+        if step is not None:
+            step.register_forward_pre_hook(lambda *_: self._check_wanted())
         self._line: list[_Question] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="anyorder")
@@ -98,9 +110,8 @@ class Batcher:
         if not batch:
             return
         self.metrics.count_batch(len(batch))
-        work, items = batch[0].work, [question.item for question in batch]
         loop = asyncio.get_running_loop()
-        answers = await loop.run_in_executor(self._thread, _answered, work, items)
+        answers = await loop.run_in_executor(self._thread, self._compute, batch)
         for question, answer in zip(batch, answers, strict=True):
             if question.answer.done():
                 continue
@@ -109,11 +120,22 @@ class Batcher:
             else:
                 question.answer.set_result(answer)
 
+    def _compute(self, batch: list[_Question]) -> Sequence[Any]:
+        self._computed.batch = batch
+        return _answered(batch[0].work, [question.item for question in batch])
+
+    def _check_wanted(self) -> None:
+        batch = getattr(self._computed, "batch", ())  # another thread's use is not ours to end
+        if batch and all(question.answer.done() for question in batch):
+            raise GoneError
+
 
 def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
     """The answers, or an error for each; one bad question does not spoil the others of a batch."""
     try:
         return work(items)
+    except GoneError as gone:
+        return [gone] * len(items)
     except Exception as error:
         if len(items) == 1:
             return [error]

@@ -1,5 +1,6 @@
 """The routes of a model of images."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -9,11 +10,14 @@ from pydantic import BaseModel, Field
 
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.estimators.image import ImageModel
-from anyorder.serve.asking import REFUSALS, Desk, answer
+from anyorder.serve.asking import REFUSALS, Desk, answer, part_seed
 from anyorder.serve.table_messages import Message, Seed
 
 Level = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Codes = list[Level]
+
+VALUES_AT_ONCE = 8_192
+"""Values that are painted in one go; between two of them, others have their turn."""
 
 FLAT = (
     "Row by row, the channels of a pixel beside each other: height times width times channels "
@@ -169,6 +173,15 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
         "limits": limits.told,
     }
 
+    def portions(pixels: int, n: int, seed: int | None) -> list[tuple[int, int | None]]:
+        """How many images are painted at a time, and the seed of each time."""
+        limits.check_values(pixels * channels * n, "values of pixels")
+        size = max(1, VALUES_AT_ONCE // max(1, pixels * channels))
+        return [
+            (min(size, n - start), part_seed(seed, number))
+            for number, start in enumerate(range(0, n, size))
+        ]
+
     @router.get("/model", response_model=ImageAnswer)
     async def read_model() -> Response:
         """The shape of the images, and how many levels a pixel has."""
@@ -178,17 +191,24 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
     async def ask_inpaint(request: InpaintRequest) -> Response:
         """Completions of an image with a hole."""
         limits.check_size(draws=request.n)
-        options = {"n": request.n, "temperature": request.temperature, "seed": request.seed}
-        question = Hole([request.image], request.hole, options)
-        found = await desk.ask(answering.inpaint, question)
-        return answer({"images": found})
+        questions = [
+            Hole(
+                [request.image],
+                request.hole,
+                {"n": n, "temperature": request.temperature, "seed": seed},
+            )
+            for n, seed in portions(sum(request.hole), request.n, request.seed)
+        ]
+        found = await desk.ask_in_turn(answering.inpaint, questions)
+        return answer({"images": list(itertools.chain(*found))})
 
     @router.post("/sample", response_model=ImagesAnswer)
     async def ask_sample(request: ImageSampleRequest) -> Response:
         """Images drawn from the model."""
         limits.check_size(draws=request.n)
-        found = await desk.ask(answering.sample, (request.n, request.seed))
-        return answer({"images": found})
+        questions = portions(height * width, request.n, request.seed)
+        found = await desk.ask_in_turn(answering.sample, questions)
+        return answer({"images": list(itertools.chain(*found))})
 
     @router.post("/log_prob", response_model=ImageLogProbAnswer)
     async def ask_log_prob(request: ImageLogProbRequest) -> Response:

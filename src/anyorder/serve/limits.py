@@ -30,6 +30,7 @@ class Limits:
         rows: Of a batch.
         draws: Of one row.
         cells: Rows times draws of an answer.
+        values: Characters or pixels that are drawn for an answer, of all its draws.
         body_bytes: Of a request.
         seconds: From when a request was read to its answer, and for a client to send its body.
         waiting: Questions that wait for the model; more are sent away.
@@ -38,6 +39,7 @@ class Limits:
     rows: int = 1_000
     draws: int = 1_000
     cells: int = 10_000
+    values: int = 100_000
     body_bytes: int = 2_000_000
     seconds: float = 30.0
     waiting: int = 4_000
@@ -45,7 +47,8 @@ class Limits:
     @property
     def told(self) -> dict[str, float]:
         """Those that an asker can keep to."""
-        return {"rows": self.rows, "draws": self.draws, "cells": self.cells}
+        names = ("rows", "draws", "cells", "values")
+        return {name: getattr(self, name) for name in names}
 
     def check_size(self, *, rows: int = 1, draws: int = 1) -> None:
         """Refuses what is too large."""
@@ -59,6 +62,15 @@ class Limits:
                 413,
                 f"Rows times draws of a request may be {self.cells:,}; {rows:,} times {draws:,} is "
                 f"{rows * draws:,}. Split it.",
+            )
+
+    def check_values(self, number: int, noun: str) -> None:
+        """Refuses to draw more values, one after another, than a request has time for."""
+        if number > self.values:
+            raise RefusalError(
+                413,
+                f"A request may have {self.values:,} {noun} drawn, those of all its draws; this "
+                f"one asks for {number:,}. Split it.",
             )
 
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import ipaddress
+import os
+import signal
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +26,9 @@ SHORTEST_TOKEN = 16
 
 IDLE_SECONDS = 15
 """So long a connection may be silent between requests."""
+
+INTERRUPTED = 130
+"""The exit code of a server that was told to stop twice, as a shell has it for Ctrl-C."""
 
 HEAD_SECONDS = 15.0
 """So long the head of a request may take."""
@@ -67,7 +73,7 @@ class PromptProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, which says when it listens.
+    """Uvicorn's server, which says when it listens, and ends at once when told twice.
 
     Args:
         config: Of uvicorn.
@@ -83,6 +89,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             self.ready(self.servers[0].sockets[0].getsockname()[1])
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Answers what was accepted, then ends; a second Ctrl-C does not wait for it."""
+        if self.should_exit and sig == signal.SIGINT:
+            # An ordinary exit would join the thread that computes, however long it takes.
+            os._exit(INTERRUPTED)
+        super().handle_exit(sig, frame)
 
 
 def serve_run(

@@ -11,7 +11,7 @@ from anyorder.data.columns import Column, NumberColumn
 from anyorder.errors import QueryError
 from anyorder.estimators.table import TableModel
 from anyorder.query_words import question_words
-from anyorder.serve.asking import REFUSALS, Desk, answer
+from anyorder.serve.asking import REFUSALS, Desk, answer, part_seed
 from anyorder.serve.summaries import positions, short
 from anyorder.serve.table_answering import (
     Conditionals,
@@ -89,12 +89,12 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
                 request.rows[start : start + size],
                 request.draws,
                 request.how,
-                None if request.seed is None else request.seed + number,
+                part_seed(request.seed, number),
                 start,
             )
             for number, start in enumerate(range(0, len(request.rows), size))
         ]
-        parts = await desk.ask_all(answering.impute, questions)
+        parts = await desk.ask_in_turn(answering.impute, questions)
         draws = [[row for part in parts for row in part[i]] for i in range(request.draws)]
         return answer({"draws": draws})
 

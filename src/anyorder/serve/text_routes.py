@@ -1,5 +1,6 @@
 """The routes of a model of text."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -10,12 +11,15 @@ from pydantic import BaseModel, Field
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.estimators.text import TextModel
 from anyorder.queries import answering
-from anyorder.serve.asking import REFUSALS, Desk, answer
+from anyorder.serve.asking import REFUSALS, Desk, answer, part_seed
 from anyorder.serve.summaries import short
 from anyorder.serve.table_messages import Message, Seed
 
 LIKELY = 6
 """Characters that are listed for a hole, the most probable."""
+
+VALUES_AT_ONCE = 8_192
+"""Characters that are filled in one go; between two of them, others have their turn."""
 
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=100_000)]
 
@@ -109,6 +113,25 @@ class Fills(NamedTuple):
     texts: Sequence[str]
     n: int
     options: dict[str, Any]
+    start: int = 0  # the number of the first text in its request
+
+    def parts(self, hole: str) -> list["Fills"]:
+        """The same in portions that take the model a moment each."""
+        if not all(hole in text for text in self.texts):
+            return [self]  # refused before anything is drawn
+        longest = max(text.count(hole) for text in self.texts)
+        draws = min(self.n, max(1, VALUES_AT_ONCE // longest))
+        rows = max(1, VALUES_AT_ONCE // (longest * self.n))
+        places = itertools.product(range(0, len(self.texts), rows), range(0, self.n, draws))
+        return [
+            Fills(
+                self.texts[row : row + rows],
+                min(draws, self.n - draw),
+                self.options | {"seed": part_seed(self.options["seed"], number)},
+                row,
+            )
+            for number, (row, draw) in enumerate(places)
+        ]
 
 
 class TextAnswering:
@@ -124,9 +147,10 @@ class TextAnswering:
     def infill(self, questions: Sequence[Fills]) -> list[Any]:
         """Fills; each question has a seed of its own, and so a walk of its own."""
         found: list[Any] = []
-        for texts, n, options in questions:
+        for question in questions:
+            texts = list(question.texts)
             try:
-                found.append(self.model.infill(list(texts), n=n, **options))
+                found.append(self.model.infill(texts, n=question.n, **question.options))
             except AnyOrderError as error:
                 found.append(error)
         return found
@@ -178,6 +202,16 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
         "limits": limits.told,
     }
 
+    async def fills(question: Fills) -> list[list[str]]:
+        holes = sum(text.count(model.hole) for text in question.texts)
+        limits.check_values(holes * question.n, "characters")
+        parts = question.parts(model.hole)
+        found: list[list[str]] = [[] for _ in question.texts]
+        for part, drawn in zip(parts, await desk.ask_in_turn(answering.infill, parts), strict=True):
+            for row, one in enumerate(drawn, start=part.start):
+                found[row] += one
+        return found
+
     @router.get("/model", response_model=TextAnswer)
     async def read_model() -> Response:
         """The alphabet of the model, its length, and what stands for a hole."""
@@ -194,16 +228,14 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
             options["how"] = "greedy"
         else:
             options["temperature"] = request.temperature
-        question = Fills([request.text], request.n, options)
-        found = await desk.ask(answering.infill, question)
+        found = await fills(Fills([request.text], request.n, options))
         return answer({"fills": found[0]})
 
     @router.post("/infill/batch", response_model=FillsBatchAnswer)
     async def ask_many_infills(request: InfillBatchRequest) -> Response:
         """The same for several texts at once."""
         limits.check_size(rows=len(request.texts), draws=request.n)
-        question = Fills(request.texts, request.n, {"seed": request.seed})
-        found = await desk.ask(answering.infill, question)
+        found = await fills(Fills(request.texts, request.n, {"seed": request.seed}))
         return answer({"fills": found})
 
     @router.post("/positions", response_model=PositionsAnswer)

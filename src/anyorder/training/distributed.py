@@ -6,7 +6,6 @@
 
 import atexit
 import copy
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder.errors import AnyOrderError, ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import PathNetwork
+from anyorder.training.processes import place_and_number
 
 
 class Team:
@@ -106,8 +106,7 @@ class Team:
 
 def _join(device: torch.device) -> None:
     """Joins the processes that torchrun started, once for the life of this one."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-    if several and dist.is_available() and not dist.is_initialized():
+    if place_and_number()[1] > 1 and dist.is_available() and not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")

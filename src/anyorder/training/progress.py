@@ -94,16 +94,22 @@ class ProgressLine:
 
 def _kept_lines(path: Path, step: int, evaluated: int) -> str:
     """The lines that a resumed run would write again to the same effect are left out."""
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    return "".join(
+        json.dumps(entry) + "\n"
+        for entry in (read_metrics(path) if path.exists() else ())
+        if entry["step"] <= (evaluated if "held_out" in entry else step)
+    )
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics that are whole: a process that was killed leaves a part of one."""
+    for line in path.read_bytes().splitlines():
         try:
             entry = json.loads(line)
-            last = evaluated if "held_out" in entry else step
-            if entry["step"] <= last:
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # cut off when the process was killed
+        except (ValueError, RecursionError):
             continue
-    return "".join(kept)
+        if isinstance(entry, dict) and isinstance(entry.get("step"), int):
+            yield entry
 
 
 def _board(folder: Path, step: int) -> Any:

@@ -1,7 +1,6 @@
 """How a model is trained: the settings of `fit`, and what they say at a step."""
 
 import math
-import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -9,6 +8,7 @@ from typing import Literal, get_args
 import torch
 
 from anyorder.errors import ConfigError, check_choice, check_count
+from anyorder.training.processes import number_in, place_and_number
 
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -128,12 +128,12 @@ def default_device() -> torch.device:
     """The GPU of this process, or the CPU where there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cuda", number_in("LOCAL_RANK", 0, low=0))
 
 
 def is_first_process() -> bool:
     """Whether this is the process that writes: the only one, or the first of torchrun's."""
-    return os.environ.get("RANK", "0") == "0"
+    return place_and_number()[0] == 0
 
 
 def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
