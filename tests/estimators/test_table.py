@@ -589,12 +589,8 @@ def test_no_altered_note_of_a_column_is_an_error_of_ours(model, frame):
     for path in places_in(notes["table"], ("table",)):
         for value in (None, "x", -1, 1e30, [], {"a": 1}):
             saved = SavedModel(model.model_, model.queries_, changed(notes, path, value), "0")
-            try:
-                loaded = TableModel.from_saved(saved, "a folder")
-            except CheckpointError as error:
-                assert "was altered" in str(error), path
-                continue
             with contextlib.suppress(AnyOrderError):
+                loaded = TableModel.from_saved(saved, "a folder")
                 loaded.sample(2, random_state=0)
                 loaded.impute(frame[:3], random_state=0)
 
