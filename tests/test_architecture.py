@@ -52,6 +52,7 @@ LAYERS = [
     ["losses", "speculation", "soft_evidence"],
     ["storage"],
     ["checkpoint"],
+    ["training.processes"],
     ["training.settings", "training.interrupts", "training.denormals"],
     ["training.distributed", "training.rows"],
     ["training.batches"],
@@ -95,6 +96,7 @@ LAYERS = [
     ],
     [
         "estimators.table_questions",
+        "estimators.table_notes",
         "estimators.table_orders",
         "estimators.table_members",
         "estimators.table_inputs",
@@ -138,6 +140,7 @@ LAYERS = [
     ],
     ["scale.crew"],
     ["commands.notation", "commands.showing", "commands.streams", "commands.runs"],
+    ["commands.targets"],
     ["commands.chunks"],
     ["commands.text", "commands.image", "commands.scoring", "commands.asking", "commands.about"],
     ["commands.table", "commands.checking", "commands.reporting"],
