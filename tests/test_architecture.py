@@ -98,6 +98,7 @@ LAYERS = [
     ],
     [
         "estimators.table_questions",
+        "estimators.table_notes",
         "estimators.table_orders",
         "estimators.table_members",
         "estimators.table_inputs",

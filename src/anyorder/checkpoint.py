@@ -79,7 +79,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     try:
         model = build_model(document)
         law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
-        notes = dict(document["notes"])
+        notes, version = dict(document["notes"]), str(document["anyorder"])
     except CheckpointError:
         raise
     except Exception as error:  # whatever a description that was tampered with may set off
@@ -89,7 +89,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     fill(named_tensors(model), tensors)
     if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
         raise CheckpointError(f'The weights of "{folder}" are no numbers: train it again.')
-    return SavedModel(model.to(device).eval(), law, notes, str(document["anyorder"]))
+    return SavedModel(model.to(device).eval(), law, notes, version)
 
 
 def describe_model(

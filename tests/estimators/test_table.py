@@ -1,5 +1,6 @@
 """TableModel: likelihoods in the units of the columns, draws, gaps, frames as people have them."""
 
+import contextlib
 import copy
 import json
 import math
@@ -568,6 +569,40 @@ def test_a_file_where_a_folder_should_be_gets_one_sentence(model, frame, tmp_pat
         model.save(taken)
     with pytest.raises(CheckpointError, match="cannot be made"):
         clone(QUICK).fit(frame, folder=taken)
+
+
+def changed(notes, path, value):
+    """A copy of notes with one value changed, or deleted."""
+    found = copy.deepcopy(notes)
+    inner = found
+    for part in path[:-1]:
+        inner = inner[part]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return found
+
+
+def places_in(notes, path=()):
+    yield path
+    parts = notes.items() if isinstance(notes, dict) else enumerate(notes[:2])
+    for key, value in parts:
+        if isinstance(value, dict | list):
+            yield from places_in(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def test_no_altered_note_of_a_column_is_an_error_of_ours(model, frame):
+    notes = json.loads(json.dumps({**model._notes(model.table_, model.target_)}))
+    for path in places_in(notes["table"], ("table",)):
+        for value in (None, "x", -1, 1e30, [], {"a": 1}):
+            saved = SavedModel(model.model_, model.queries_, changed(notes, path, value), "0")
+            with contextlib.suppress(AnyOrderError):
+                loaded = TableModel.from_saved(saved, "a folder")
+                loaded.sample(2, random_state=0)
+                loaded.impute(frame[:3], random_state=0)
 
 
 def test_an_altered_note_is_refused(model, tmp_path):

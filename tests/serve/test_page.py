@@ -5,9 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from anyorder.estimators.table import TableModel
 from anyorder.serve.app import create_app
 from tests.serve.conftest import serving
 
@@ -107,6 +109,19 @@ def test_ranges_sets_menus_and_dates_are_evidence(visit, table_address):
     answered(page, lambda: level.press("Enter"))
     expect(level).to_have_attribute("aria-pressed", "true")
     expect(page.locator("#notice")).to_have_text("")
+
+
+def test_columns_may_be_called_as_what_every_object_has(visit):
+    names = ["__proto__", "constructor", "toString"]
+    frame = pd.DataFrame({name: ["u", "v", "w", "v"] * 10 for name in names})
+    model = TableModel(layers=1, width=16, heads=2, max_steps=2).fit(frame)
+    with serving(create_app(model)) as (address, _):
+        page = visit(address)
+        for name in names[:2]:
+            level = card(page, name).get_by_role("button", name=re.compile("u"))
+            answered(page, level.first.click)
+            expect(page.locator("#formula")).to_contain_text(f"{name} = u")
+            expect(card(page, name)).to_have_class(re.compile("known"))
 
 
 def test_completions_are_drawn_given_what_is_known(visit, table_address):

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
+import pandas as pd
 import pytest
 import torch
 
 from anyorder.errors import ConfigError, QueryError
+from anyorder.estimators.table import TableModel
 from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
 from anyorder.serve.limits import Limits, RefusalError
@@ -105,6 +107,24 @@ def test_other_names_of_the_machine_are_refused(table):
     answer = table.get("/v1/model", headers={"Host": "rebound.example"})
     assert answer.status_code == 400
     assert 'not as "rebound.example"' in answer.json()["detail"]
+    assert table.get("/v1/model", headers={"Host": "LOCALHOST:80"}).status_code == 200
+
+
+def test_a_body_without_its_type_is_told_which_header_it_lacks(table):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl -d says
+    for headers in (form, {}):
+        answer = table.post("/v1/conditionals", content='{"given": {}}', headers=headers)
+        assert answer.status_code == 422
+        assert "header `Content-Type: application/json`" in answer.json()["detail"]
+
+
+def test_long_levels_can_be_given():
+    levels = ["a" * 5000, "b" * 5000]
+    frame = pd.DataFrame({"text": levels * 20, "n": range(40)})
+    model = TableModel(layers=1, width=16, heads=2, max_steps=2).fit(frame)
+    with serving(create_app(model)) as (address, _), client(address) as asking:
+        answer = asking.post("/v1/conditionals", json={"given": {"text": levels[0]}})
+    assert answer.status_code == 200
 
 
 BAD_TEXTS = {

@@ -19,6 +19,7 @@ from anyorder.data.table import TableSchema
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
+    SchemaError,
     check_choice,
     check_count,
     check_fraction,
@@ -37,6 +38,7 @@ from anyorder.estimators.table_fitting import (
 )
 from anyorder.estimators.table_inputs import row_weights, with_target
 from anyorder.estimators.table_members import joined, members_for, members_of, train_members
+from anyorder.estimators.table_notes import read_table_notes
 from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
 from anyorder.estimators.table_queries import Queries, check_any_order, law_of
 from anyorder.model import AnyOrderModel
@@ -218,14 +220,18 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             raise CheckpointError(f'"{folder}" does not hold a model of a table.')
         try:
             loaded = cls(**saved.notes["options"])
-            loaded.table_ = TableSchema.from_description(saved.notes["table"])
+            loaded._shape()
+            loaded.table_ = read_table_notes(saved.notes["table"], saved.model.schema)
             loaded.target_ = saved.notes["target"]
             loaded.trained_on_ = saved.notes.get("trained_on", {})
-        except (KeyError, TypeError, ValueError) as error:
+            if loaded.target_ is not None and loaded.target_ not in loaded.table_.layout:
+                raise SchemaError(f"its target, {loaded.target_!r}, is no column")
+            loaded.queries_ = as_query_law(saved.law)  # type: ignore[arg-type]
+        except Exception as error:  # whatever notes that were tampered with may set off
             raise CheckpointError(
                 f'"{folder}" was altered, or written by another version ({error!r}).'
             ) from error
-        loaded.model_, loaded.queries_ = saved.model, as_query_law(saved.law)  # type: ignore[arg-type]
+        loaded.model_ = saved.model
         columns = [name for name in loaded.table_.layout if name != loaded.target_]
         loaded.feature_names_in_ = np.array(columns, dtype=object)
         loaded.n_features_in_ = len(columns)

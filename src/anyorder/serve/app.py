@@ -37,6 +37,12 @@ VALUES = (
 )
 """What a cell may hold."""
 
+KIND = (
+    "The body must come with the header `Content-Type: application/json`; it came with "
+    '"{}". With curl: -H "Content-Type: application/json".'
+)
+"""What curl does not say of itself."""
+
 
 def create_app(
     model: TableModel | TextModel | ImageModel,
@@ -136,8 +142,11 @@ def _explain_errors(app: FastAPI) -> None:
         return JSONResponse({"detail": _plain(str(error))}, 422)
 
     @app.exception_handler(RequestValidationError)
-    async def unread(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def unread(request: Request, error: RequestValidationError) -> JSONResponse:
         errors = error.errors()
+        kind = request.headers.get("content-type", "")
+        if "json" not in kind and errors[0]["type"] == "model_attributes_type":
+            return JSONResponse({"detail": _plain(KIND.format(kind[:100]))}, 422)
         status = 400 if errors[0]["type"] == "json_invalid" else 422
         return JSONResponse({"detail": _sentence(errors)}, status)
 

@@ -50,7 +50,7 @@ class Guard:
         hosts: tuple[str, ...] = LOOPBACK,
     ) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
-        self.token, self.hosts = token, hosts
+        self.token, self.hosts = token, tuple(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one connection of ASGI."""
@@ -149,9 +149,10 @@ def _host_name(host: str) -> str:
     """The name of a Host header, without its port.
 
     Example:
-        >>> _host_name("localhost:8765"), _host_name("[::1]:8765")
+        >>> _host_name("LOCALHOST:8765"), _host_name("[::1]:8765")
         ('localhost', '::1')
     """
+    host = host.lower()  # names of machines have no case
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] or host

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Text = Annotated[str, Field(strict=True, max_length=1000)]
+Text = Annotated[str, Field(strict=True, max_length=100_000)]
 Name = Annotated[str, Field(strict=True, max_length=1000)]
 Value = StrictBool | Whole | Real | Text
 Seed = Annotated[int | None, Field(strict=True, ge=0, le=2**63 - 1)]

@@ -39,7 +39,7 @@ class TablePage {
   async begin() {
     const start = await ask("/v1/conditionals", { given: this.given() });
     for (const card of this.cards) {
-      const answer = start.columns[card.column.name];
+      const answer = own(start.columns, card.column.name);
       if (answer) card.remember(answer);
       card.show(answer);
     }
@@ -48,7 +48,7 @@ class TablePage {
   }
 
   given() {
-    const known = {};
+    const known = Object.create(null); // a column may be called __proto__
     for (const card of this.cards) {
       const value = card.given();
       if (value !== undefined) known[card.column.name] = value;
@@ -77,7 +77,7 @@ class TablePage {
     const started = performance.now();
     try {
       const answer = await ask("/v1/conditionals", { given });
-      for (const card of this.cards) card.show(answer.columns[card.column.name]);
+      for (const card of this.cards) card.show(own(answer.columns, card.column.name));
       notice(answer.warnings.join(" "));
       const pace = performance.now() - started;
       document.getElementById("pace").textContent = `${Math.round(pace)} ms`;
@@ -190,7 +190,7 @@ class TablePage {
       columns.forEach((column, place) => this.heads[place].classList.toggle("known", given[column.name] !== undefined));
       this.rows.replaceChildren(...rows.map((row) => make("tr", {}, ...columns.map((column) => make("td", {
         class: [given[column.name] === undefined ? "" : "known", isNumber(column) ? "number" : ""].join(" ").trim() || null,
-        text: cell(column, row[column.name]),
+        text: cell(column, own(row, column.name)),
       })))));
     } catch (error) {
       this.refused(error);
@@ -231,4 +231,9 @@ function cell(column, value) {
   if (value === null || value === undefined) return "";
   if (isNumber(column) && typeof value === "number") return written(column, value);
   return String(value).replace("T00:00:00", "").replace("T", " ");
+}
+
+// What an answer holds under a name; one such as "constructor" is not for Object.prototype to say.
+function own(record, name) {
+  return Object.hasOwn(record, name) ? record[name] : undefined;
 }
