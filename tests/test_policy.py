@@ -206,6 +206,14 @@ def test_likelihoods_are_densities_of_actions_in_their_own_units(conditional, de
 def test_questions_that_make_no_sense(conditional, demonstrations):
     with pytest.raises(QueryError, match="30 numbers"):
         conditional.act(np.zeros(59))
+    for broken in (np.nan, np.inf):
+        with pytest.raises(QueryError, match="finite"):
+            conditional.act(np.full(30, broken))
+    for told in ({0: 50.0}, {0: np.nan}, {0: "x"}):
+        with pytest.raises(QueryError, match="numbers from -1 to 1; dimension 0"):
+            conditional.act(np.zeros(30), told=told)
+    with pytest.raises(QueryError, match="must be a dict"):
+        conditional.act(np.zeros(30), told=[1, 2])
     with pytest.raises(QueryError, match="0 to 8"):
         conditional.act(demonstrations.observations[0], {9: 0.0})
     with pytest.raises(ConfigError, match="not fitted"):

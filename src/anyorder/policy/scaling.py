@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -87,17 +88,26 @@ class Scaling:
                 f"`observation` must hold {len(self.seen_mean)} numbers; "
                 f"got shape {np.shape(observation)}."
             )
+        if not np.isfinite(observation).all():
+            raise QueryError("`observation` must hold finite numbers; a sensor may have failed.")
+        decided: Any = {} if told is None else told  # what callers pass is checked, not assumed
+        if not isinstance(decided, Mapping):
+            raise QueryError("`told` must be a dict of dimensions and values, such as {0: 0.25}.")
         row = np.zeros((1, self.num_actions + len(self.seen_mean)), dtype=np.float32)
         given = np.zeros((1, self.num_actions), dtype=np.bool_)
         row[0, self.num_actions :] = self._seen(observation)
-        for dimension, value in (told or {}).items():
+        for dimension, value in decided.items():
             if dimension not in range(self.num_actions):
                 raise QueryError(
                     f"`told` must name dimensions 0 to {self.num_actions - 1} of the action; "
                     f"got {dimension!r}."
                 )
+            if not isinstance(value, Real) or not -1 <= float(value) <= 1:
+                raise QueryError(
+                    f"`told` must hold numbers from -1 to 1; dimension {dimension} got {value!r}."
+                )
             mean, spread = self.action_mean[dimension], self.action_spread[dimension]
-            row[0, dimension], given[0, dimension] = (value - mean) / spread, True
+            row[0, dimension], given[0, dimension] = (float(value) - mean) / spread, True
         return torch.from_numpy(row), torch.from_numpy(given)
 
     def action(self, x: Tensor, told: Told | None) -> Array:
