@@ -190,6 +190,56 @@ def test_logs_say_what_was_wanted(tmp_path):
         read_logs(tmp_path / "odd.npz")
 
 
+BROKEN_LOGS = {
+    "no length": {"lengths": np.array([5, -1])},
+    "a length of nothing": {"lengths": np.array([4, 0])},
+    "more tasks": {"task": np.array(["kettle", "kettle"])},
+    "no list": {"lengths": np.array(4)},
+    "words": {"qpos": np.full((4, POSITIONS), "x")},
+    "not finite": {"ctrl": np.full((4, JOINTS), np.nan)},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_LOGS)
+def test_logs_that_make_no_sense_are_named(tmp_path, name):
+    file = logs_file(tmp_path) / "kitchen" / "demos.npz"
+    with np.load(file) as arrays:
+        np.savez(tmp_path / "broken.npz", **{**arrays, **BROKEN_LOGS[name]})
+    with pytest.raises(SchemaError, match=r"broken\.npz"):
+        read_logs(tmp_path / "broken.npz")
+
+
+@pytest.mark.parametrize("cut", [10, 400, -30])
+def test_files_that_were_cut_off_are_named(tmp_path, cut):
+    file = logs_file(tmp_path) / "kitchen" / "demos.npz"
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(SchemaError, match=r"demos\.npz"):
+        read_logs(file)
+    some().save(tmp_path / "kept.npz")
+    (tmp_path / "kept.npz").write_bytes((tmp_path / "kept.npz").read_bytes()[:cut])
+    with pytest.raises(SchemaError, match=r"kept\.npz"):
+        Demonstrations.load(tmp_path / "kept.npz")
+
+
+def test_hdf5_files_of_something_else_are_named(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    seen, actions = np.zeros((5, 60)), np.zeros((5, 9))
+    broken = {
+        "no actions": {"observations": seen, "terminals": np.ones(5)},
+        "short": {"observations": seen, "actions": actions, "terminals": np.ones(3)},
+        "empty": {"observations": seen[:0], "actions": actions[:0], "terminals": np.ones(0)},
+    }
+    for parts in broken.values():
+        with h5py.File(tmp_path / "d4rl.hdf5", "w") as file:
+            file.update(parts)
+        with pytest.raises(SchemaError, match="d4rl"):
+            read_d4rl(tmp_path / "d4rl.hdf5")
+    with h5py.File(tmp_path / "minari.hdf5", "w") as file:
+        file["metadata"] = np.zeros(3)
+    with pytest.raises(SchemaError, match="minari"):
+        read_minari(tmp_path / "minari.hdf5")
+
+
 def test_the_share_that_completed_what_it_set_out_to():
     demonstrations = some()
     wanted = (frozenset({"kettle"}), frozenset({"slide cabinet"}), frozenset())

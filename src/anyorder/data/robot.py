@@ -4,10 +4,12 @@ Steps of one demonstration are alike, so that splits are by demonstration: a ste
 was trained on is no test.
 """
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 from anyorder.errors import ConfigError, SchemaError, check_fraction
 
 Array = NDArray[np.float32]
+
+UNREADABLE = (KeyError, EOFError, IndexError, TypeError, ValueError, BadZipFile, zlib.error)
+"""What files of arrays set off that were cut off, altered, or are of something else."""
 
 FORMAT = 1
 """Of the files that `Demonstrations.save` writes; raised when an old one could be misread."""
@@ -74,6 +79,8 @@ class Demonstrations:
                 f"{steps} observations must have as many actions, and lengths that add up to them; "
                 f"got {len(self.actions)} actions and lengths that add up to {sum(self.lengths)}."
             )
+        if any(length < 1 for length in self.lengths):
+            raise SchemaError("Every demonstration must have a step at least; some have none.")
         if len(self.tasks) != len(self.lengths):
             raise SchemaError(
                 f"Each of {len(self.lengths)} demonstrations must have its set of tasks; "
@@ -142,7 +149,7 @@ class Demonstrations:
     def load(cls, path: str | Path) -> "Demonstrations":
         """Reads what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 if int(file["format"]) != FORMAT:
                     raise SchemaError(f'"{path}" is of another version: delete it.')
                 return cls(
@@ -152,7 +159,7 @@ class Demonstrations:
                     tuple(int(length) for length in file["lengths"]),
                     tuple(frozenset(filter(None, str(t).split("|"))) for t in file["tasks"]),
                 )
-        except (KeyError, EOFError, ValueError) as error:
+        except UNREADABLE as error:
             if isinstance(error, SchemaError):
                 raise
             raise SchemaError(f'"{path}" holds no demonstrations ({error!r}).') from error

@@ -4,7 +4,8 @@ D4RL's and Minari's hold observations and actions. The recorded positions must b
 simulator first (`robot_replay.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anyorder.data.kitchen import JOINTS, POSITIONS, SEEN
-from anyorder.data.robot import Array, Demonstrations
+from anyorder.data.robot import UNREADABLE, Array, Demonstrations
 from anyorder.errors import ConfigError, SchemaError
 
 NEAR = 0.3
@@ -46,6 +47,11 @@ def read_d4rl(file: str | Path) -> Demonstrations:
     if seen.ndim != 2 or seen.shape[1] != D4RL_SEEN:
         raise SchemaError(
             f'"{path}" must hold observations of {D4RL_SEEN} numbers; its shape is {seen.shape}.'
+        )
+    if ends.shape != (len(seen),):
+        raise SchemaError(
+            f'"{path}" must say of each of {len(seen)} steps whether it is the last; its shape is '
+            f"{ends.shape}."
         )
     bounds = np.flatnonzero(ends.astype(bool)) + 1
     bounds = np.unique([0, *bounds, len(seen)])
@@ -82,7 +88,10 @@ def completed_tasks(positions: Array) -> frozenset[str]:
 
 
 def _joined(name: str, episodes: Iterable[tuple[Array, Any]]) -> Demonstrations:
-    seen, actions = zip(*((s, a) for s, a in episodes if len(a)), strict=True)
+    some = [(s, a) for s, a in episodes if len(a)]
+    if not some:
+        raise SchemaError(f"{name}: there is no step of any demonstration.")
+    seen, actions = zip(*some, strict=True)
     if any(one.ndim != 2 or one.shape[1] != JOINTS for one in actions):
         raise SchemaError(f"{name}: actions must have {JOINTS} dimensions.")
     return Demonstrations(
@@ -102,13 +111,20 @@ def _h5py() -> Any:
     return h5py
 
 
-def _opened(h5py: Any, path: Path) -> Any:
+@contextmanager
+def _opened(h5py: Any, path: Path) -> Iterator[Any]:
+    """An HDF5 file, whose name is told with all that is wrong in it."""
     if not path.exists():
         raise ConfigError(
             f"There is no \"{path}\". D4RL's file is kitchen-mixed-v0.hdf5; Minari's comes with "
             "`minari download D4RL/kitchen/mixed-v2`, into ~/.minari/datasets."
         )
     try:
-        return h5py.File(path, "r")
+        with h5py.File(path, "r") as opened:
+            yield opened
     except OSError as error:
         raise SchemaError(f'"{path}" is not an HDF5 file ({error}).') from error
+    except UNREADABLE as error:
+        raise SchemaError(
+            f'"{path}" does not hold demonstrations as D4RL or Minari do ({error}).'
+        ) from error

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from anyorder.data.kitchen import JOINTS, POSITIONS, TASKS, Kitchen, need_simulator
-from anyorder.data.robot import Array, Demonstrations
+from anyorder.data.robot import UNREADABLE, Array, Demonstrations
 from anyorder.errors import ConfigError, SchemaError
 
 LOGS = "kitchen/demos.npz"
@@ -74,21 +74,29 @@ def read_logs(path: str | Path) -> Logs:
             "qpos (steps, 30), ctrl (steps, 9), lengths and task."
         )
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             names = [str(name).split("_") for name in arrays["task"]]
             wanted = tuple(frozenset(TASKS[w] for w in name if w in TASKS) for name in names)
             lengths = tuple(int(length) for length in arrays["lengths"])
             logs = Logs(arrays["qpos"], arrays["ctrl"], lengths, wanted)
-    except (KeyError, EOFError, ValueError) as error:
+            finite = [bool(np.isfinite(part).all()) for part in (logs.positions, logs.commands)]
+    except UNREADABLE as error:
         raise SchemaError(
             f'"{file}" does not hold the recorded demonstrations ({error}).'
         ) from None
+    if not lengths or min(lengths) < 1 or len(lengths) != len(wanted):
+        raise SchemaError(
+            f'"{file}" must hold a length of 1 or more and a task for each demonstration; got '
+            f"{len(lengths)} lengths and {len(wanted)} tasks."
+        )
     steps = sum(logs.lengths)
     if logs.positions.shape != (steps, POSITIONS) or logs.commands.shape != (steps, JOINTS):
         raise SchemaError(
             f'"{file}" must hold {steps} rows of {POSITIONS} positions and {JOINTS} commands; got '
             f"{logs.positions.shape} and {logs.commands.shape}."
         )
+    if not all(finite):
+        raise SchemaError(f'"{file}" must hold finite positions and commands; some are not.')
     return logs
 
 
