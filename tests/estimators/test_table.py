@@ -595,7 +595,7 @@ def places_in(notes, path=()):
 
 
 def test_no_altered_note_of_a_column_is_an_error_of_ours(model, frame):
-    notes = json.loads(json.dumps({**model._notes(model.table_, model.target_)}))
+    notes = json.loads(json.dumps({**model._notes(model.table_, model.target_, model.trained_on_)}))
     for path in places_in(notes["table"], ("table",)):
         for value in (None, "x", -1, 1e30, [], {"a": 1}):
             saved = SavedModel(model.model_, model.queries_, changed(notes, path, value), "0")
