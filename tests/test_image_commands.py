@@ -64,6 +64,8 @@ def test_fit_says_what_it_read_and_what_to_try(folder, run, capsys):
     said = capsys.readouterr().err
     assert "6x5 pixels, 1 channel(s) of 4 levels; 24, 3, 3 images" in said
     assert "Already trained (step 2)" in said
+    assert f"Saved in {run}." in said
+    assert "Held-out images: " in said
     assert "anyorder inpaint" in said
     main(["info", str(run)])
     shown = capsys.readouterr().out

@@ -544,6 +544,16 @@ def test_info_says_what_a_model_is(run, capsys):
     assert last_json(capsys)["domain"] == "text"
 
 
+def test_info_says_how_many_members_an_ensemble_has(tmp_path, capsys):
+    frame = pd.DataFrame({"a": range(40), "b": ["x", "y"] * 20})
+    options = {"max_steps": 1, "layers": 1, "width": 16, "heads": 2}
+    anyorder.TableModel(members=2, **options).fit(frame).save(tmp_path)
+    main(["info", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "2 of PathTransformer: layers 1, width 16" in shown
+    assert "2 of MixedConditionals" in shown
+
+
 @pytest.mark.parametrize("missing", ["mcar", "mar"])
 def test_a_stopped_training_is_loaded_from_its_last_checkpoint(folder, tmp_path, missing):
     command = ["fit", str(folder / "gaps.csv"), "--out", str(tmp_path), *DECLARED, *TINY]

@@ -61,6 +61,9 @@ def _variables(model: TextModel | TableModel | ImageModel) -> dict[str, Any]:
 
 
 def _noun(description: dict[str, Any]) -> str:
-    """`PathTransformer: layers 3, width 96`."""
+    """`PathTransformer: layers 3, width 96`; of an ensemble, how many and what one of them is."""
+    members = description.get("members")
+    if members:
+        return f"{len(members)} of {_noun(members[0])}"
     options = [f"{key} {value}" for key, value in description.items() if key != "type"]
     return f"{description['type']}: {', '.join(options)}"

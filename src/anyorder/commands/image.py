@@ -11,7 +11,7 @@ from anyorder.commands.notation import shell
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.showing import note, show
 from anyorder.commands.targets import check_target
-from anyorder.data.image import MAX_LEVELS, Images, Pixels
+from anyorder.data.image import MAX_LEVELS, Images, Pixels, to_x
 from anyorder.data.image_changes import coarser, quantised, shrunk
 from anyorder.data.image_files import (
     ENDINGS,
@@ -33,8 +33,9 @@ from anyorder.data.image_holes import (
 from anyorder.data.image_sources import BUNDLED, READERS, load_images
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
-from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
+from anyorder.estimators.image import IMAGE_SETTINGS, VALID_ROWS, ImageModel
 from anyorder.estimators.image_network import check_affordable
+from anyorder.evaluation import conditional_bits
 from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
@@ -120,7 +121,12 @@ def fit_images(
     if is_first_process():
         model.save(out)
         state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-        note(f'{state} "{images.name}". Try:')
+        note(f'{state} "{images.name}". Saved in {out}.')
+        bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))
+        note(
+            f"Held-out images: {bits} bits for each pixel and channel of a random half, given the "
+            "other half; less is better. Try:"
+        )
         name = file if not Path(file).is_dir() else "PICTURE.png"
         note(
             f"  {shell('anyorder', 'inpaint', out, name, '--half', 'bottom', '--out', 'grid.png')}"

@@ -1,7 +1,6 @@
 """Figure 3 of the paper: what each idea adds to the law that training masks are drawn from."""
 
 import csv
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from anyorder.reproduce.record import Paired
 from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
 from anyorder.reproduce.text_catalogue import FIGURE3
 from anyorder.reproduce.text_experiment import run_text_experiment
+from anyorder.training.progress import read_metrics
 
 BASELINE = "ardm"
 """The law that differences are from: every size of mask alike, and every mask of a size."""
@@ -87,8 +87,7 @@ def draw_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path 
 
 def read_curve(folder: Path) -> list[tuple[int, float]]:
     """Steps of training and held-out marginal bits, from the metrics of a run."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
+    found = read_metrics(folder / "metrics.jsonl")
     return [(line["step"], line["held_out"]) for line in found if "held_out" in line]
 
 
