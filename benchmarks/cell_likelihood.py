@@ -79,10 +79,12 @@ def log_mass(distribution: Distribution, cells: Cells) -> Tensor:
         return distribution.log_prob(cells.value)
     if isinstance(distribution, AtomicDistribution):
         logs = distribution.branches.log_probs
-        # A cell holds no atom but its own value; a single value has no density to add to.
-        hit = cells.value[:, None].float() == distribution.atoms.float()
-        hit &= ~cells.low.isnan()[:, None]
-        atom = torch.where(hit, logs[:, :-1], -torch.inf).amax(dim=-1)
+        # Where values have densities, an atom has none to add. The value itself is compared too:
+        # its cell may be narrower than the digits of an atom.
+        atoms = distribution.atoms.double()
+        hit = (atoms > cells.low[:, None]) & (atoms < cells.high[:, None])
+        hit |= (cells.value[:, None].float() == atoms.float()) & ~cells.low.isnan()[:, None]
+        atom = torch.where(hit, logs[:, :-1], -torch.inf).logsumexp(dim=-1)
         return torch.logaddexp(atom, logs[:, -1] + log_mass(distribution.elsewhere, cells))
     density = distribution.log_prob(cells.value) + cells.log_slope
     return torch.where(cells.low.isnan(), density, _log_interval(distribution, cells))

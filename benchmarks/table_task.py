@@ -1,10 +1,12 @@
 """What all models of a comparison are asked: the same rows, evidence and holes, and one measure.
 
-The measure of a column is fixed here, before any model is fitted: numbers that are all multiples
-of a power of ten are cells of that width, other numbers have densities, and the rest are
-categories.
+The measure of a column is fixed here, before any model is fitted: numbers that are multiples of a
+power of ten are cells of that width, other numbers have densities, and the rest are categories.
+Where some value comes back again and again there is no density, so such a column is measured by
+cells too, though not all its values are multiples of their width.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +24,15 @@ HOLES = 0.3
 
 EVIDENCE = 0.5
 """The probability with which a cell is known when conditionals are asked."""
+
+RECURRING, SEVERAL = 0.01, 3
+"""A value with more than this share of the rows, and so many, has a probability, not a density."""
+
+MOSTLY = 0.95
+"""The share of values that have to be multiples of a power of ten for it to be the width of all."""
+
+NARROW = 1e-3
+"""The width of cells, in deviations of the column, where its values are multiples of nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +114,31 @@ def _column(
 ) -> Column:
     if name in levels:
         return Column(name, "category", levels=len(levels[name]))
-    both = pd.concat([train, test])
-    return Column(name, "number", Measurement.of(both, name).resolution)
+    return Column(name, "number", cell_width(pd.concat([train, test]), name))
+
+
+def cell_width(series: pd.Series, name: str) -> float | None:
+    """How wide the cells of a column of numbers are; None if it has densities.
+
+    Example:
+        >>> cell_width(pd.Series([0.1, 0.2, 0.25]), "all are multiples of a hundredth")
+        0.01
+        >>> thirds = [1 / 3, 2 / 3]
+        >>> cell_width(pd.Series([*thirds, *[9.4, 9.5] * 30]), "most are multiples of a tenth")
+        0.1
+    """
+    resolution = Measurement.of(series, name).resolution
+    if resolution is not None:
+        return resolution
+    values = series.dropna()
+    if values.value_counts().iloc[0] <= max(SEVERAL, RECURRING * len(values)):
+        return None
+    narrow = math.floor(math.log10(NARROW * values.std()))
+    for power in range(math.floor(math.log10(values.std())), narrow, -1):
+        units = values / 10.0**power
+        if np.isclose(units, units.round(), rtol=0, atol=1e-6).mean() >= MOSTLY:
+            return 10.0**power
+    return 10.0**narrow
 
 
 def _is_category(series: pd.Series) -> bool:

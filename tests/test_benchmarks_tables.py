@@ -28,7 +28,7 @@ from benchmarks.table_scores import (
     rounded,
 )
 from benchmarks.table_sets import TableSet, load_set
-from benchmarks.table_task import table_task
+from benchmarks.table_task import cell_width, table_task
 
 STEPS = [1.0, 0.5, None, None]
 
@@ -128,6 +128,27 @@ def test_without_a_step_the_density_is_in_the_units_of_the_column():
     cells = Cells(value, nothing, nothing, slope)
     expected = -0.5 * 0.09 - 0.5 * np.log(2 * np.pi) + 0.7
     assert float(log_mass(normal, cells)) == pytest.approx(expected)
+
+
+def test_a_cell_holds_all_atoms_between_its_ends(model, frame):
+    rows, query = frame.iloc[:12], sets(frame, ["whole"], frame.iloc[:12])
+    wide = [7.0, *STEPS[1:]]  # several atoms in each
+    found = cell_log_prob(model, rows, query=query, given=torch.zeros_like(query), steps=wide)
+    below, above = (
+        model.conditional("whole", given={}).cdf(rows["whole"].to_numpy() + side)
+        for side in (-3.5, 3.5)
+    )
+    np.testing.assert_allclose(found.numpy(), np.log(above - below), atol=2e-3)
+
+
+def test_what_comes_back_again_and_again_has_cells():
+    rng = np.random.default_rng(0)
+    real = pd.Series(rng.normal(size=500))
+    assert cell_width(real, "nothing comes back") is None
+    assert cell_width(real.where(real.index > 20, -1.5), "one value does") == 0.001
+    tenths = real.round(1).where(real.index > 20, real)
+    assert cell_width(tenths, "most are tenths") == 0.1
+    assert cell_width(real.round(2), "all are hundredths") == 0.01
 
 
 def test_tables_in_one_piece_are_split(tmp_path):
