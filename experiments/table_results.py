@@ -37,7 +37,14 @@ def _contest(kept: Mapping[str, Any]) -> str:
             ]
             lines.append(f"| `{model}` | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
+        parts += _missing(kept["settings"].get("not_measured", {}).get(dataset, {}))
     return "\n\n".join([*parts, source(kept)])
+
+
+def _missing(reasons: Mapping[str, str]) -> list[str]:
+    """Why rivals lack some scores, or all."""
+    words = [f"`{model}` {reason}" for model, reason in reasons.items()]
+    return [f"Not all was measured: {'; '.join(words)}."] if words else []
 
 
 def _cell(row: Mapping[str, Any] | None, pair: Mapping[str, Any] | None) -> str:

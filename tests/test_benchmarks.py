@@ -270,8 +270,10 @@ def test_contests_and_calibration_become_tables(monkeypatch, tmp_path):
         Row("wine", "forest", "joint_nats", -10.0, 0.5, 4),
     ]
     paired = [Paired("wine", "TableModel", "forest", "joint_nats", 1.0, 0.125)]
-    Record("contest", {}, rows, paired).save(tmp_path / "tables.wine.json")
-    _, _, ours, theirs, *_ = table_results.contest().splitlines()
+    settings = {"not_measured": {"wine": {"trees": "stopped after 8 minutes"}}}
+    Record("contest", settings, rows, paired).save(tmp_path / "tables.wine.json")
+    _, _, ours, theirs, *rest = table_results.contest().splitlines()
+    assert "Not all was measured: `trees` stopped after 8 minutes." in rest
     assert ours == "| `TableModel` | -9.000 ± 0.250 | 1,234 |"
     assert theirs == "| `forest` | -10.000 (+1.000 ± 0.125) |  |"
     rows = [
