@@ -7,7 +7,8 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from cyclopts import App, Parameter
 
@@ -112,6 +113,14 @@ def table1() -> str:
     return "\n".join([*lines, "", words])
 
 
+def table3() -> str:
+    """Table 3: joints and marginals of images, in bits a dimension."""
+    kept = record("table3.small")
+    settings = next(iter(kept["settings"].values()))
+    words = f"Bits a dimension, less is better; {settings['rows']} test images, "
+    return _by_model(kept, digits=3, words=f"{words}{_minutes(settings)}")
+
+
 def table4() -> str:
     """Table 4: marginals of the public tables of numbers, in nats."""
     return _public_tables("table4.small")
@@ -123,31 +132,43 @@ def table5() -> str:
 
 
 def _public_tables(name: str) -> str:
-    """A row a data set and metric, a column a model; then the paired differences."""
     kept = record(name)
+    settings = next(iter(kept["settings"].values()))
+    words = f"Nats, more is better; {settings['rows']} test rows, {_minutes(settings)}"
+    return _by_model(kept, digits=2, words=words)
+
+
+def _minutes(settings: Mapping[str, Any]) -> str:
+    return f"{settings['settings']['minutes']:g} minutes of one core each."
+
+
+def _by_model(kept: Mapping[str, Any], *, digits: int, words: str) -> str:
+    """A row a data set and metric, a column a model; then the paired differences."""
     rows = {(row["dataset"], row["metric"], row["model"]): row for row in kept["rows"]}
     models = list(dict.fromkeys(row["model"] for row in kept["rows"]))
     lines = [f"| | {' | '.join(f'`{m}`' for m in models)} |", "|---" * (1 + len(models)) + "|"]
     for dataset, metric in dict.fromkeys((d, m) for d, m, _ in rows):
-        words = metric.removesuffix("_nats").replace("_", " ").replace(MILLISECONDS, "ms a row")
         cells = [rows[dataset, metric, model] for model in models]
-        values = " | ".join(f"{cell['value']:.2f} ± {cell['se']:.2f}" for cell in cells)
-        lines.append(f"| {dataset}: {words} | {values} |")
+        values = " | ".join(
+            f"{cell['value']:.{digits}f} ± {cell['se']:.{digits}f}" for cell in cells
+        )
+        lines.append(f"| {dataset}: {_metric_words(metric)} | {values} |")
     paired = {(p["dataset"], p["metric"], p["a"], p["b"]): p for p in kept["paired"]}
     names = list(dict.fromkeys((a, b) for _, _, a, b in paired))
     heads = " | ".join(f"`{a}` - `{b}`" for a, b in names)
     lines += ["", f"| paired difference | {heads} |", "|---" * (1 + len(names)) + "|"]
     for dataset, metric in dict.fromkeys((d, m) for d, m, _, _ in paired):
         differences = [paired[dataset, metric, a, b] for a, b in names]
-        values = " | ".join(f"{p['difference']:+.2f} ± {p['se']:.2f}" for p in differences)
-        words = metric.removesuffix("_nats").replace("_", " ")
-        lines.append(f"| {dataset}: {words} | {values} |")
-    settings = next(iter(kept["settings"].values()))
-    words = (
-        f"Nats, more is better; {settings['rows']} test rows, "
-        f"{settings['settings']['minutes']:g} minutes of one core each. {source(kept)}"
-    )
-    return "\n".join([*lines, "", words])
+        values = " | ".join(
+            f"{p['difference']:+.{digits}f} ± {p['se']:.{digits}f}" for p in differences
+        )
+        lines.append(f"| {dataset}: {_metric_words(metric)} | {values} |")
+    return "\n".join([*lines, "", f"{words} {source(kept)}"])
+
+
+def _metric_words(metric: str) -> str:
+    bare = metric.removesuffix("_nats").removesuffix("_bits")
+    return bare.replace("_", " ").replace(MILLISECONDS, "ms a row")
 
 
 def table6() -> str:
@@ -237,6 +258,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "queries": queries,
     "query_laws": lambda: variant_table("query_laws"),
     "table1": table1,
+    "table3": table3,
     "table4": table4,
     "table5": table5,
     "table6": table6,

@@ -34,6 +34,9 @@ from experiments import (
     text_orders,
     variants,
 )
+from experiments import (
+    tables as result_tables,
+)
 
 
 def test_mask_sampling_compares_the_same_law(generator):
@@ -285,3 +288,15 @@ def test_contests_and_calibration_become_tables(monkeypatch, tmp_path):
     assert "half given" in title
     assert "0.910 ± 0.010" in covered
     assert off.endswith("| 0.020 |")
+
+
+def test_images_become_a_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    rows = [Row("digits", model, "joint_bits", 2.5, 0.01, 9) for model in ("ardm", "mac")]
+    paired = [Paired("digits", "mac", "ardm", "joint_bits", -0.0625, 0.005)]
+    settings = {"digits": {"rows": 9, "settings": {"minutes": 20}}}
+    Record("reproduce table3", settings, rows, paired).save(tmp_path / "table3.small.json")
+    found = result_tables.table3()
+    assert "| digits: joint | 2.500 ± 0.010 | 2.500 ± 0.010 |" in found
+    assert "| digits: joint | -0.062 ± 0.005 |" in found
+    assert "9 test images, 20 minutes of one core each. From `reproduce table3`" in found
