@@ -141,7 +141,7 @@ def table6(*, options: RobotExperiment = ROBOT) -> None:
 
     Example: anyorder reproduce table6 --scale small --data DIR --at-once 2
 
-    Models: bc_fill, mac_fill, bc_full, mac_full.
+    Models: bc_fill, mac_fill, bc_full, mac_full, bc_fill_willed, mac_fill_willed.
     """
     from anyorder.reproduce.table6 import table6 as run
 

@@ -120,6 +120,10 @@ class Demonstrations:
         every = frozenset(tasks)
         return self.chosen(i for i, done in enumerate(self.tasks) if not every <= done)
 
+    def without(self, task: str) -> "Demonstrations":
+        """Leaves out demonstrations that complete a task: who learns from the rest wants others."""
+        return self.chosen(i for i, done in enumerate(self.tasks) if task not in done)
+
     def split(self, *, held_out: float = 0.1, seed: int = 0) -> "SplitDemonstrations":
         """Training, validation and test demonstrations; the latter two a share of all each."""
         check_fraction("held_out", held_out)

@@ -94,7 +94,8 @@ class RobotStudy:
         kind, _, seed = name.rpartition("-")
         parts = self.demonstrations
         policy = TRAINED[kind].build(self.scale, int(seed))
-        policy.fit(parts.train, valid=parts.valid, folder=folder)
+        train = TRAINED[kind].demonstrations(parts.train)
+        policy.fit(train, valid=parts.valid, folder=folder)
         policy.save(folder / POLICY)
         if not isinstance(policy, ConditionalPolicy):
             return {"squared_error": self._squared_error(policy)}

@@ -30,6 +30,7 @@ PAIRS = (
     ("mac_fill", "bc_full"),
     ("mac_fill", "mac_full"),
     ("bc_fill", "bc_full"),
+    ("mac_fill_willed", "bc_fill_willed"),
 )
 """Differences that the table states, a - b: positive is better for a."""
 
