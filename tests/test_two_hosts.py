@@ -1,4 +1,4 @@
-"""Two hosts train together; one is lost, and the other goes on from the last checkpoint.
+"""Two hosts train together, on copies of the weights or on a share each; one may be lost.
 
 The hosts are network namespaces of this machine, joined by a cable (a veth pair): what crosses it
 crosses a network.
@@ -57,31 +57,54 @@ def hosts():
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def started(host, folder):
+def started(host, folder, *, sharding):
     """One host's share of the training, by torchrun."""
     command = ["ip", "netns", "exec", host, sys.executable, "-m", "torch.distributed.run"]
-    command += ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "9"]
+    command += [
+        "--nnodes",
+        "1:2" if sharding == "none" else "2",
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "9",
+    ]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400", "--rdzv-id", "toy"]
     is_first = host.endswith("a")
     waits = f"is_host={is_first},join_timeout=120,last_call_timeout=5,keep_alive_interval=1"
     command += ["--rdzv-conf", waits, "--local-addr", f"10.77.0.{1 if is_first else 2}"]
-    command += ["-m", "tests.test_two_hosts", str(folder), host[-1]]
+    command += ["-m", "tests.test_two_hosts", str(folder), host[-1], sharding]
     settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "cable"}
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings})
 
 
 def test_a_lost_host_is_gone_on_without(hosts, tmp_path):
-    first, second = (started(host, tmp_path / "run") for host in hosts)
-    try:
-        assert second.wait(PATIENCE) == -signal.SIGKILL, "the second host was lost on the way"
-        assert first.wait(PATIENCE) == 0
-    finally:
-        for host in (first, second):
-            host.kill()
-            host.wait(PATIENCE)
+    first, second = ended(hosts, tmp_path / "run", sharding="none")
+    assert second == -signal.SIGKILL, "the second host was lost on the way"
+    assert first == 0
     sizes = (tmp_path / "run" / "sizes").read_text().split()
     assert sizes[0] == "2"
     assert sizes[-1] == "1"
+    assert_as_alone(tmp_path)
+
+
+def test_hosts_hold_a_share_of_the_weights_each(hosts, tmp_path):
+    assert ended(hosts, tmp_path / "run", sharding="fsdp") == [0, 0]
+    assert (tmp_path / "run" / "sizes").read_text().split() == ["2", "2"]
+    assert_as_alone(tmp_path)
+
+
+def ended(hosts, folder, *, sharding):
+    """How the two ended that trained together."""
+    both = [started(host, folder, sharding=sharding) for host in hosts]
+    try:
+        return [host.wait(PATIENCE) for host in both]
+    finally:
+        for host in both:
+            host.kill()
+            host.wait(PATIENCE)
+
+
+def assert_as_alone(tmp_path):
     alone = toy_model()
     settings = {"settings": TOGETHER, "valid": held_out, "folder": tmp_path / "alone"}
     fit(alone, ToyData(), ArdmLoss(), **settings)
@@ -94,7 +117,7 @@ def test_a_lost_host_is_gone_on_without(hosts, tmp_path):
         assert torch.allclose(one, other, atol=1e-4)
 
 
-def _share(folder, side):
+def _share(folder, side, sharding):
     """What one process does: trains, unless it is on the host that is lost."""
     folder.mkdir(parents=True, exist_ok=True)
     lost = folder / "lost"
@@ -109,9 +132,10 @@ def _share(folder, side):
         sys.exit("the other host is not there yet: torchrun calls again")
     with (folder / "sizes").open("a") as sizes:
         sizes.write(f"{os.environ['WORLD_SIZE']}\n")
-    data = ToyData(LOST_AT, lose_host)
-    fit(toy_model(), data, ArdmLoss(), settings=TOGETHER, valid=held_out, folder=folder)
+    data = ToyData(LOST_AT, lose_host) if sharding == "none" else ToyData()
+    settings = replace(TOGETHER, sharding=sharding)
+    fit(toy_model(), data, ArdmLoss(), settings=settings, valid=held_out, folder=folder)
 
 
 if __name__ == "__main__":
-    _share(Path(sys.argv[1]), sys.argv[2])
+    _share(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
