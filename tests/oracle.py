@@ -187,3 +187,20 @@ def logistic_levels(
         edges = [below(Decimal(v) - Decimal("0.5")) for v in range(1, levels)]
         ends = [Decimal(0), *edges, Decimal(1)]
         return [float(high - low) for low, high in pairwise(ends)]
+
+
+def normal_given(
+    center: Sequence[float],
+    covariance: Sequence[Sequence[float]],
+    known: dict[int, float],
+    target: int,
+) -> tuple[float, float]:
+    """Mean and variance of one normal number given others: one after the other becomes known."""
+    mean, left = list(center), [list(row) for row in covariance]
+    n = len(mean)
+    for place, value in known.items():
+        gain = [left[i][place] / left[place][place] for i in range(n)]
+        surprise = value - mean[place]
+        mean = [mean[i] + gain[i] * surprise for i in range(n)]
+        left = [[left[i][j] - gain[i] * left[place][j] for j in range(n)] for i in range(n)]
+    return mean[target], left[target][target]

@@ -15,9 +15,14 @@ from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.heads import Head, continuous_conditionals
+from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.spline import Spline
 from anyorder.variables import Schema, Variable
 
 Kind = Literal["categorical", "atomic", "continuous"]
+
+GUIDED = 2
+"""Features of a guide: the mean of a number and the logarithm of its deviation."""
 
 SMALL = 16
 """Variables of up to so many levels or atoms share a padded table; larger ones have their own."""
@@ -97,11 +102,16 @@ class MixedConditionals(Conditionals):
         schema: The variables; those of the context are never asked and have none.
         width: Size of the features.
         head: Of densities.
+        guided: Whether the last two features are a mean and a log deviation, by which densities of
+            variables without atoms are moved; see `GuidedNetwork`.
     """
 
-    def __init__(self, schema: Schema, *, width: int, head: Head = "mixture") -> None:
+    def __init__(
+        self, schema: Schema, *, width: int, head: Head = "mixture", guided: bool = False
+    ) -> None:
         super().__init__()
-        self.schema, self.width, self.head = schema, width, head
+        self.schema, self.width, self.head, self.guided = schema, width, head, guided
+        self._read = width - GUIDED if guided else width
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
@@ -116,10 +126,10 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part = Schema(tuple(variables))
         if kind == "categorical":
-            return CategoricalConditionals(part, width=self.width, shared=False)
+            return CategoricalConditionals(part, width=self._read, shared=False)
         if kind == "atomic":
-            return AtomicConditionals(part, width=self.width, head=self.head)
-        return continuous_conditionals(part, width=self.width, head=self.head)
+            return AtomicConditionals(part, width=self._read, head=self.head)
+        return continuous_conditionals(part, width=self._read, head=self.head)
 
     def forward(self, features: Tensor, variables: Tensor) -> MixedDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
@@ -130,7 +140,10 @@ class MixedConditionals(Conditionals):
             places = (self.group[asked] == number).nonzero().squeeze(1)
             if len(places):
                 mine = flat if len(places) == len(flat) else flat[places]
-                parts.append((places, conditionals(mine, self.place[asked[places]])))
+                found = conditionals(mine[:, : self._read], self.place[asked[places]])
+                if self.guided and isinstance(found, Mixture | Spline):
+                    found = found.moved(*mine[:, self._read :].unbind(dim=1))
+                parts.append((places, found))
         return MixedDistribution(parts, features[..., 0])
 
 

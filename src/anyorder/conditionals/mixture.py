@@ -95,5 +95,11 @@ class Mixture(ContinuousDistribution):
         logits = tempered_logits(self.logits, temperature)
         return Mixture(logits, self.means, wider, self.component)
 
+    def moved(self, location: Tensor, log_scale: Tensor) -> "Mixture":
+        """The distribution of location + exp(log_scale) * value."""
+        location, log_scale = location.unsqueeze(-1), log_scale.unsqueeze(-1)
+        means = location + log_scale.exp() * self.means
+        return Mixture(self.logits, means, self.log_scales + log_scale, self.component)
+
     def _standard(self, values: Tensor) -> Tensor:
         return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()

@@ -10,7 +10,7 @@ for values with a leading axis, and one more dependency would save none of them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -63,6 +63,11 @@ class Spline(ContinuousDistribution):
     def icdf(self, probability: Tensor) -> Tensor:
         """The quantile."""
         return self.location + self.log_scale.exp() * self._unbend(ndtri(probability))
+
+    def moved(self, location: Tensor, log_scale: Tensor) -> "Spline":
+        """The distribution of location + exp(log_scale) * value."""
+        location = location + log_scale.exp() * self.location
+        return replace(self, location=location, log_scale=self.log_scale + log_scale)
 
     def _bend(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """g(s) and log g'(s)."""

@@ -22,6 +22,7 @@ from anyorder.errors import (
     SchemaError,
     check_choice,
     check_count,
+    check_flag,
     check_fraction,
     check_seed,
 )
@@ -35,6 +36,7 @@ from anyorder.estimators.table_fitting import (
     single_columns,
     split,
     train,
+    with_guide,
 )
 from anyorder.estimators.table_inputs import row_weights, with_target
 from anyorder.estimators.table_members import joined, members_for, members_of, train_members
@@ -78,6 +80,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
+        guide: Whether densities of numbers start from what a joint normal distribution says of
+            them, so that linear relations need not be learnt.
         members: Models that are trained apart, each for its share of the time, and averaged. By
             default several where the table is small for the time, and one where `max_steps` is set.
         minutes: The longest that training may take; None leaves it to the steps.
@@ -115,6 +119,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
+        guide: bool = True,
         members: int | None = None,
         minutes: float | None = 7.0,
         clock: Clock = "wall",
@@ -131,7 +136,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         self.types, self.missing_values, self.missing = types, missing_values, missing
         self.network, self.streams = network, streams
         self.layers, self.width, self.heads = layers, width, heads
-        self.head, self.dropout, self.members = head, dropout, members
+        self.head, self.dropout, self.guide, self.members = head, dropout, guide, members
         self.minutes, self.clock, self.max_steps, self.batch = minutes, clock, max_steps, batch
         self.learning_rate, self.validation_share = learning_rate, validation_share
         self.patience, self.warm_start, self.random_state = patience, warm_start, random_state
@@ -155,19 +160,18 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """
         features = as_frame(X)
         frame, target = with_target(features, y)
-        weights, seed = row_weights(sample_weight, len(frame)), self._seed()
-        if self.warm_start and hasattr(self, "model_"):
-            table, law, members = self.table_, self.queries_, members_of(self.model_)
+        weights = row_weights(sample_weight, len(frame))
+        is_warm = self.warm_start and hasattr(self, "model_")
+        if is_warm:
+            table, law = self.table_, self.queries_
             if list(frame.columns) != list(table.layout):
                 raise ConfigError("A warm start needs the columns of before: fit a new model.")
         else:
             table = self._table(frame, weights, None if folder is None else Path(folder))
             law = self._query_law(table)
-            count = self._num_members(len(frame), len(table.names))
-            members = [build(table.schema, self._shape(), seed + i) for i in range(count)]
-            members = [member.to(default_device()) for member in members]
-        model = joined(members)
         rows, held_out = self._split(table, frame, weights)
+        members = members_of(self.model_) if is_warm else self._new_members(table, rows, len(frame))
+        model = joined(members)
         seen = RowPrint()
         for part in (rows, held_out):
             seen.add(part.x, part.missing)
@@ -263,7 +267,14 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             check_count("heads", self.heads),
             self.head,
             check_fraction("dropout", self.dropout),
+            check_flag("guide", self.guide),
         )
+
+    def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
+        """Untrained ones; their guides have read the rows that they will be trained on."""
+        seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
+        members = [build(table.schema, self._shape(), seed) for seed in seeds]
+        return [with_guide(member.to(default_device()), data) for member in members]
 
     def _num_members(self, rows: int, columns: int) -> int:
         """As many as were asked for, or as the time allows where several can be averaged."""
@@ -296,7 +307,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(table, frame, weights)
 
         def explorer() -> AnyOrderModel:
-            return build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
+            model = build(table.schema, self._shape(), seed, RemoveRandom())
+            return with_guide(model.to(default_device()), rows)
 
         law, settings = self._query_law(table), self._settings(len(rows.x), len(held_out.x))
         check_any_order(law)

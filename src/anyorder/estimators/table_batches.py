@@ -124,7 +124,11 @@ def level_probabilities(model: AnyOrderModel, x: Tensor, known: Tensor, place: i
 def best_guess(
     model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, place: int, *, mean: bool
 ) -> pd.Series:
-    """The mean of a number, or the most probable value, of one column of each row."""
+    """The mean of a number, or the most probable value, of one column of each row.
+
+    What lies beyond the numbers of training counts as their least or greatest: a long tail that
+    nothing was seen of would lead the mean anywhere.
+    """
     column, found = table.query[place], []
     number = column if mean and isinstance(column, NumberColumn) else None
     for rows in parts(len(x), x.shape[1]):
@@ -137,7 +141,7 @@ def best_guess(
         for share, weight in zip(*(part.tolist() for part in mean_rule(MEAN_CELLS)), strict=True):
             wanted = torch.full(targets.shape, share, dtype=torch.float64, device=x.device)
             codes = conditional.icdf(wanted)[:, 0]
-            total += weight * number.numbers(codes.double().cpu().numpy())
+            total += weight * np.clip(number.numbers(codes.double().cpu().numpy()), *number.seen)
         found.append(total)
     values = np.concatenate(found)
     return column.decode(values) if number is None else number.unrounded(values)

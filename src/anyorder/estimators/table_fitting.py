@@ -17,6 +17,7 @@ from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
 from anyorder.masks import FixedCardinality, MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.guided import GuidedNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
@@ -35,6 +36,9 @@ Missing = Literal["mcar", "mar"]
 
 STREAMS = {1: SingleStreamPathTransformer, 2: PathTransformer}
 """Path networks by their number of streams."""
+
+MOST_GUIDED = 256
+"""Numbers of a table that has a guide: a decomposition of their covariance is made for each row."""
 
 VALID_ROWS = 2000
 """At most so many rows are held out, and so many are read at an evaluation."""
@@ -75,6 +79,14 @@ class Shape:
     heads: int
     head: Head
     dropout: float
+    guide: bool
+
+    def is_guided(self, schema: Schema) -> bool:
+        """Whether there are numbers that a joint normal distribution could help with."""
+        numbers = [v for v in schema if v.kind == "continuous" and not v.context]
+        smooth = [v for v in numbers if not v.atoms]
+        can_be = self.network == "path" and self.head in ("mixture", "spline")
+        return self.guide and can_be and bool(smooth) and 2 <= len(numbers) <= MOST_GUIDED
 
 
 def build(
@@ -82,6 +94,7 @@ def build(
 ) -> AnyOrderModel:
     """The untrained model of a table: by default the canonical order is that of its columns."""
     network: MaskedNetwork | PathNetwork[Any]
+    guided = shape.is_guided(schema)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if shape.network == "path":
@@ -94,6 +107,8 @@ def build(
                 shared=False,
                 dropout=shape.dropout,
             )
+            if guided:
+                network = GuidedNetwork(schema, network)
         else:
             network = ResidualMlp(
                 schema,
@@ -102,7 +117,9 @@ def build(
                 blocks=shape.layers,
                 dropout=shape.dropout,
             )
-        conditionals = MixedConditionals(schema, width=shape.width, head=shape.head)
+        conditionals = MixedConditionals(
+            schema, width=network.width, head=shape.head, guided=guided
+        )
     natural = RemoveGreatest(lexicographic(schema.num_variables))
     return AnyOrderModel(schema, network, conditionals, protocol or natural)
 
@@ -147,6 +164,15 @@ class TableData:
         kept = self.at(self.asking(law))
         available = ~kept.missing if kept.missing.any() else None
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
+
+
+def with_guide(model: AnyOrderModel, data: TableData) -> AnyOrderModel:
+    """The untrained model, whose guide, if it has one, has read the rows to train on."""
+    if isinstance(model.network, GuidedNetwork):
+        device = model.network.guide.covariance.device
+        weights = None if data.weights is None else data.weights.to(device)
+        model.network.guide.learn(data.x.to(device), ~data.missing.to(device), weights)
+    return model
 
 
 def train(
@@ -207,7 +233,7 @@ def objective_of(
     With `every_edge` masked networks count every edge once, too: a likelihood. `columns` is the
     share of steps that ask for every column outside a random set, each by itself.
     """
-    if columns and isinstance(model.network, PathTransformer):
+    if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
         return EitherLoss([PathLoss(law), ArdmLoss(one_size=True)], [1 - columns, columns])
     if model.is_one_pass:
         return PathLoss(law)

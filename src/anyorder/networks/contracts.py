@@ -68,6 +68,9 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
     walks_any_order: ClassVar[bool] = True
     """Whether a path may take its variables in any order."""
 
+    asks_many: bool = True
+    """Whether many variables can be asked of one state for little more than one."""
+
     @abstractmethod
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Features of every factor of p(x_query | x_given): Alg. 1 of the paper in one pass.

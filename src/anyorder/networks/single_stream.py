@@ -17,6 +17,8 @@ class SingleStreamPathTransformer(PathStreams):
     variables are asked at once, each is a path of its own.
     """
 
+    asks_many = False
+
     def _add_parts(self) -> None:
         self.next = None
         if self.positions != "rotary":

@@ -22,7 +22,7 @@ UCI_MODELS: Mapping[str, Entry] = {
         "masked", lambda n: MacLoss(any_queries(n)), mac_protocol, "mixture",
     ),
     "path": Entry(
-        "path network with mixtures, any questions: what TableModel is",
+        "path network with mixtures, any questions: TableModel without its guide",
         "path", lambda n: PathLoss(table_queries(n)), mac_protocol, "mixture",
     ),
 }  # fmt: skip

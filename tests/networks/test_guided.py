@@ -1,0 +1,206 @@
+"""The joint normal distribution beside a network: the slow way, one pass, and step by step."""
+
+import math
+
+import pytest
+import torch
+
+from anyorder import Schema, Variable
+from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.spline import Spline
+from anyorder.model import AnyOrderModel
+from anyorder.networks.guided import GuidedNetwork
+from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.queries import log_prob, sample
+from tests.oracle import normal_given
+
+NAMES = "abcdef"
+
+
+@pytest.fixture
+def schema():
+    """Numbers and, among them, a category and a number with an atom."""
+    kinds = [Variable.continuous(name) for name in NAMES]
+    kinds[2] = Variable.categorical("c", ["no", "yes"])
+    kinds[4] = Variable.continuous("e", atoms=(0.0,))
+    return Schema(tuple(kinds))
+
+
+@pytest.fixture
+def x(generator):
+    """Rows with linear relations, off center."""
+    mixing = torch.randn(6, 6, generator=generator)
+    rows = torch.randn(400, 6, generator=generator) @ mixing + 0.5
+    rows[:, 2] = (rows[:, 2] > 0).float()
+    return rows
+
+
+@pytest.fixture
+def guide(schema, x):
+    guide = NormalGuide(schema)
+    guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    return guide
+
+
+def slow(guide, row, known, target):
+    """Mean and log deviation by the oracle, of what is no number zeros."""
+    if target not in guide.numbers:
+        return 0.0, 0.0
+    place = {variable: i for i, variable in enumerate(guide.numbers.tolist())}
+    values = {place[i]: row[i].item() for i in place if known[i]}
+    center, covariance = guide.center.tolist(), guide.covariance.tolist()
+    mean, variance = normal_given(center, covariance, values, place[target])
+    low, high = guide.seen[:, place[target]].tolist()
+    return min(max(mean, low), high), 0.5 * math.log(variance)
+
+
+def sets(generator, rows=20):
+    given = torch.rand(rows, 6, generator=generator) < 0.4
+    return given, ~given & (torch.rand(rows, 6, generator=generator) < 0.7)
+
+
+def test_a_path_is_walked_by_one_decomposition(guide, x, generator):
+    given, query = sets(generator)
+    rank = torch.stack([torch.randperm(6, generator=generator) for _ in given])
+    means, log_deviations = guide.along(x[:20], query=query, given=given, rank=rank)
+    for row in range(20):
+        for target in query[row].nonzero().flatten().tolist():
+            known = given[row] | (query[row] & (rank[row] < rank[row, target]))
+            found = means[row, target].item(), log_deviations[row, target].item()
+            assert found == pytest.approx(slow(guide, x[row], known, target), abs=1e-5)
+
+
+def test_what_is_told_step_by_step_is_believed(guide, x, generator):
+    given, _ = sets(generator)
+    belief = guide.believe(x[:20], given)
+    order = torch.randperm(6, generator=generator)
+    for place, target in enumerate(order):
+        means, log_deviations = guide.ask(belief, order.expand(20, -1))
+        for row in (~given[:, target]).nonzero().flatten().tolist():
+            found = means[row, place].item(), log_deviations[row, place].item()
+            assert found == pytest.approx(slow(guide, x[row], given[row], int(target)), abs=1e-5)
+        belief = guide.tell(belief, target.expand(20, 1), x[:20, target, None])
+        given = given.clone()
+        given[:, target] = True
+
+
+def test_lines_lead_nowhere_that_nothing_was_seen_of(guide, x):
+    far = 50 * x[:1]
+    given = torch.tensor([[True, True, True, False, True, True]])
+    highest, lowest = x[:, 3].max().item(), x[:, 3].min().item()
+    said = [guide.ask(guide.believe(far, given), torch.tensor([[3]]))[0].item()]
+    said.append(guide.along(far, query=~given, given=given, rank=torch.arange(6))[0][0, 3].item())
+    assert said[0] == pytest.approx(said[1])
+    assert said[0] in (pytest.approx(highest), pytest.approx(lowest))
+
+
+def test_gaps_and_weights_are_heeded(schema, x, generator):
+    have = torch.rand(x.shape, generator=generator) < 0.8
+    guide, nothing = NormalGuide(schema), x.masked_fill(~have, torch.nan)
+    guide.learn(nothing, have)
+    numbers = guide.numbers.tolist()
+    a, b = numbers[0], numbers[1]
+    both = have[:, a] & have[:, b]
+    centered = x.double() - torch.stack([x[have[:, i], i].double().mean() for i in range(6)])
+    assert guide.covariance[0, 1].item() == pytest.approx(
+        float((centered[both, a] * centered[both, b]).mean()), rel=0.05
+    )
+    twice = NormalGuide(schema)
+    weights = torch.ones(400)
+    weights[:100] = 2
+    twice.learn(x, torch.ones_like(have), weights)
+    repeated = torch.cat([x, x[:100]])
+    guide.learn(repeated, torch.ones_like(repeated, dtype=torch.bool))
+    torch.testing.assert_close(twice.covariance, guide.covariance, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(twice.center, guide.center)
+    have[:, 0] = False  # a column of which no row to train on has anything
+    guide.learn(nothing, have)
+    said = guide.ask(guide.believe(x[:3], have[:3]), torch.tensor([[0, 1]] * 3))
+    assert all(part.isfinite().all() for part in said)
+
+
+def test_columns_that_say_the_same_are_not_taken_for_known(schema, x):
+    x = x[:, :1].expand(-1, 6).contiguous()
+    guide = NormalGuide(schema)
+    guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    known = torch.tensor([[True, True, False, True, False, False]])
+    _, log_deviations = guide.ask(guide.believe(x[:1], known), torch.tensor([[4]]))
+    assert math.log(1e-3) < log_deviations.item() < math.log(0.1)
+
+
+@pytest.mark.parametrize("kind", [PathTransformer, SingleStreamPathTransformer])
+@pytest.mark.parametrize("head", ["mixture", "spline"])
+def test_one_pass_and_steps_agree(kind, head, schema, x, generator):
+    model = guided_model(kind, head, schema, x)
+    given = sets(generator)[0]
+    x, query = x[:20], ~given
+    found = log_prob(model, x, query=query, given=given)
+    slowly = torch.zeros(20)
+    for row in range(20):
+        state = model.network.encode(x[row, None], given[row, None]).expand(1)
+        for variable in query[row].nonzero().flatten():
+            features = model.network.ask(state, variable[None])
+            value = x[row, variable].view(1, 1)
+            said = model.conditionals(features, variable.view(1, 1))
+            slowly[row] += said.log_prob(value)[0, 0].detach()
+            state = model.network.tell(state, variable[None], value)
+    torch.testing.assert_close(found.float(), slowly, atol=1e-4, rtol=1e-4)
+
+
+def test_states_are_expanded_and_selected(schema, x):
+    network = guided_model(PathTransformer, "mixture", schema, x).network
+    given = torch.zeros(3, 6, dtype=torch.bool)
+    state = network.encode(x[:3], given).expand(2)
+    told = network.tell(state, torch.tensor([0]), torch.arange(6.0)[:, None])
+    means = network.ask(told, torch.tensor([1]))[:, 0, -2]
+    some = network.ask(told.select(torch.tensor([2, 0])), torch.tensor([1]))[:, 0, -2]
+    torch.testing.assert_close(some, means[[4, 5, 0, 1]])
+    assert len(means.unique()) == 6
+
+
+def guided_model(kind, head, schema, x):
+    torch.manual_seed(0)
+    inner = kind(schema, layers=1, width=16, heads=2, positions="absolute", shared=False)
+    network = GuidedNetwork(schema, inner)
+    network.guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    conditionals = MixedConditionals(schema, width=18, head=head, guided=True)
+    return AnyOrderModel(schema, network, conditionals, RemoveGreatest(lexicographic(6))).eval()
+
+
+def test_an_untrained_model_knows_linear_relations(schema, x):
+    """The densities of numbers without atoms are about those of the joint normal distribution."""
+    model = guided_model(PathTransformer, "mixture", schema, x)
+    given = torch.tensor([[True, True, True, False, True, True]]).expand(len(x), -1)
+    logs = log_prob(model, x, query=~given, given=given)
+    means, log_deviations = model.network.guide.along(
+        x, query=~given, given=given, rank=torch.arange(6)
+    )
+    z = (x[:, 3] - means[:, 3]) * (-log_deviations[:, 3]).exp()
+    normal = -0.5 * z.square() - log_deviations[:, 3] - 0.5 * math.log(2 * math.pi)
+    assert float(logs.mean()) == pytest.approx(float(normal.mean()), abs=0.3)
+
+
+def test_draws_follow_the_guide(schema, x):
+    model = guided_model(PathTransformer, "spline", schema, x)
+    given = torch.tensor([[True, True, True, False, True, False]])
+    drawn = sample(
+        model, x[:1], query=~given, given=given, n=2000, generator=torch.Generator().manual_seed(0)
+    )[0]
+    mean, log_deviation = slow(model.network.guide, x[0], given[0], 3)
+    assert float(drawn[:, 3].mean()) == pytest.approx(mean, abs=0.3 * math.exp(log_deviation))
+
+
+def test_densities_are_moved(generator):
+    numbers = torch.randn(3, 4, 5, generator=generator).double()
+    mean, log_scale, value = torch.randn(3, 4, generator=generator).double()
+    mixture = Mixture(*numbers)
+    spline = Spline(*numbers[:2], numbers[2][..., :-1], *torch.randn(2, 4).double())
+    for bare in (mixture, spline):
+        moved = bare.moved(mean, log_scale)
+        there = mean + log_scale.exp() * value
+        torch.testing.assert_close(moved.log_prob(there), bare.log_prob(value) - log_scale)
+        torch.testing.assert_close(moved.cdf(there), bare.cdf(value))
