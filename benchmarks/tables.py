@@ -107,7 +107,8 @@ def measure(
         for flag, value in (("sets", sets), ("rivals", rivals))
         if value
     )
-    command = f"python -m benchmarks.tables --data DIR --minutes {minutes:g}{chosen}"
+    sizes = f"--minutes {minutes:g} --rows {rows} --timeout {timeout:g}"
+    command = f"python -m benchmarks.tables --data DIR {sizes}{chosen}"
     written = Record(command, settings, _rows(found), _paired(found))
     if written.publish(record, json=json):
         _show(found)
