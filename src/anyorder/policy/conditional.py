@@ -48,9 +48,9 @@ class ConditionalPolicy(FittedPolicy):
     """A model of whole actions that completes partial ones.
 
     Args:
-        how: What is done: "mean" takes the mean of each dimension, given those before it, which is
-            the steadiest; "sample" draws from p(a_u | a_e, s); "likeliest" takes the most probable
-            of `draws` draws.
+        how: What is done: "likeliest" takes the most probable of `draws` draws from
+            p(a_u | a_e, s); "sample" draws once; "mean" takes the mean of each dimension, given
+            those before it, which is the steadiest, and stalls where there are several ways to go.
         draws: For "likeliest".
         temperature: Below 1 sharpens what is drawn.
         head: The density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
@@ -80,7 +80,7 @@ class ConditionalPolicy(FittedPolicy):
     def __init__(
         self,
         *,
-        how: How = "mean",
+        how: How = "likeliest",
         draws: int = 16,
         temperature: float = 1.0,
         head: Head = "mixture",
