@@ -32,7 +32,7 @@ MOSTLY = 0.95
 """The share of values that have to be multiples of a power of ten for it to be the width of all."""
 
 NARROW = 1e-3
-"""The width of cells, in deviations of the column, where its values are multiples of nothing."""
+"""The width of cells, in interquartile ranges, where values are multiples of nothing."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def cell_width(series: pd.Series, name: str) -> float | None:
         >>> cell_width(pd.Series([0.1, 0.2, 0.25]), "all are multiples of a hundredth")
         0.01
         >>> thirds = [1 / 3, 2 / 3]
-        >>> cell_width(pd.Series([*thirds, *[9.4, 9.5] * 30]), "most are multiples of a tenth")
+        >>> cell_width(pd.Series([*thirds, *[9.4, 9.5, 9.6] * 20]), "most are multiples of a tenth")
         0.1
     """
     resolution = Measurement.of(series, name).resolution
@@ -133,9 +133,13 @@ def cell_width(series: pd.Series, name: str) -> float | None:
     values = series.dropna()
     if values.value_counts().iloc[0] <= max(SEVERAL, RECURRING * len(values)):
         return None
-    narrow = math.floor(math.log10(NARROW * values.std()))
-    for power in range(math.floor(math.log10(values.std())), narrow, -1):
-        units = values / 10.0**power
+    others = values[values != values.mode().iloc[0]]  # what comes back says nothing of a width
+    spread = float(others.quantile(0.75) - others.quantile(0.25)) or float(others.std())
+    if not 0 < spread < math.inf:
+        return None
+    narrow = math.floor(math.log10(NARROW * spread))
+    for power in range(math.ceil(math.log10(spread)), narrow, -1):
+        units = others / 10.0**power
         if np.isclose(units, units.round(), rtol=0, atol=1e-6).mean() >= MOSTLY:
             return 10.0**power
     return 10.0**narrow

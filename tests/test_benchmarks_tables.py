@@ -149,6 +149,11 @@ def test_what_comes_back_again_and_again_has_cells():
     tenths = real.round(1).where(real.index > 20, real)
     assert cell_width(tenths, "most are tenths") == 0.1
     assert cell_width(real.round(2), "all are hundredths") == 0.01
+    assert cell_width(pd.Series([np.pi] * 50), "nothing else") is None
+    zeros = pd.Series(np.r_[np.zeros(480), rng.normal(size=20)])
+    assert cell_width(zeros, "zeros are multiples of anything") == 0.001
+    heavy = pd.Series(np.r_[np.zeros(30), rng.pareto(0.3, 470)])
+    assert cell_width(heavy, "a long tail has no say") < 1
 
 
 def test_tables_in_one_piece_are_split(tmp_path):

@@ -41,6 +41,7 @@ from anyorder.estimators.table_fitting import (
 )
 from anyorder.estimators.table_members import members_of
 from anyorder.masks import UniformCardinality
+from anyorder.networks.guided import GuidedNetwork
 from anyorder.query_laws import QueryList
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
@@ -720,3 +721,27 @@ def test_known_cells_stay_as_they_were_whatever_the_column_held_in_training():
         assert filled["day"].dtype == train["day"].dtype
     whole = model.impute(asked.iloc[2:], random_state=0)
     assert whole["n"].dtype == train["n"].dtype, "only what must change its dtype does"
+
+
+def test_linear_relations_are_known_from_few_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(400, 3))
+    frame = pd.DataFrame({"a": a[:, 0], "b": a[:, 1], "c": a.sum(axis=1) / 10 + a[:, 0]})
+    train, test = frame[:200], frame[200:]
+    guided, bare = (clone(QUICK).set_params(guide=guide).fit(train) for guide in (True, False))
+    gain = guided.log_prob(test) - bare.log_prob(test)
+    assert gain.mean() > 1
+    assert isinstance(guided.model_.network, GuidedNetwork)
+    assert not isinstance(bare.model_.network, GuidedNetwork)
+    guided.save(tmp_path)
+    np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(test), guided.log_prob(test))
+    covariance = guided.model_.network.guide.covariance.clone()
+    guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
+    assert torch.equal(guided.model_.network.guide.covariance, covariance)
+
+
+def test_tables_without_smooth_numbers_have_no_guide():
+    frame = pd.DataFrame({"a": [1, 2] * 30, "b": ["x", "y"] * 30, "c": [1.5, 2.5, 3.5] * 20})
+    assert not isinstance(clone(QUICK).fit(frame).model_.network, GuidedNetwork)
+    with pytest.raises(ConfigError, match="`guide` must be True or False"):
+        clone(QUICK).set_params(guide="yes").fit(frame)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from anyorder.networks.normal_moments import normal_moments
 from anyorder.variables import Schema
 
 LEAST = 1e-4
@@ -24,17 +25,21 @@ ENTRIES = 2**22
 class Belief:
     """What is believed of the numbers of each row, given what is known by now.
 
+    Covariances depend on what is known, not on its values: rows that know the same share one.
+
     Args:
         mean: Shape ``(rows, numbers)``.
-        covariance: Shape ``(rows, numbers, numbers)``.
+        covariance: Shape ``(groups, numbers, numbers)``.
+        group: Which covariance is a row's. Shape ``(rows,)``.
     """
 
     mean: Tensor
     covariance: Tensor
+    group: Tensor
 
     def at(self, rows: Tensor) -> "Belief":
         """That of some rows."""
-        return Belief(self.mean[rows], self.covariance[rows])
+        return Belief(self.mean[rows], self.covariance, self.group[rows])
 
     def told(self, place: Tensor, values: Tensor, counts: Tensor) -> "Belief":
         """After one number of each row became known.
@@ -44,14 +49,18 @@ class Belief:
             values: Shape ``(rows,)``.
             counts: False where nothing became known. Shape ``(rows,)``.
         """
+        size = self.mean.shape[1] + 1
+        key = self.group * size + place.masked_fill(~counts, size - 1)
+        keys, group = key.unique(return_inverse=True)
+        before, told = self.covariance[keys // size], keys % size
+        is_told, told = told < size - 1, told.clamp(max=size - 2)
+        one = torch.arange(len(keys), device=keys.device)
+        column = before[one, :, told]  # (groups, numbers)
+        gain = column / column[one, told, None].clamp(min=LEAST**2) * is_told[:, None]
         row = torch.arange(len(place), device=place.device)
-        column = self.covariance[row, :, place]
-        gain = column / column[row, place, None].clamp(min=LEAST**2) * counts[:, None]
-        surprise = values.to(gain.dtype) - self.mean[row, place]
-        return Belief(
-            self.mean + gain * surprise.masked_fill(~counts, 0)[:, None],
-            self.covariance - gain[:, :, None] * column[:, None],
-        )
+        surprise = (values.to(gain.dtype) - self.mean[row, place]).masked_fill(~counts, 0)
+        mean = self.mean + gain[group] * surprise[:, None]
+        return Belief(mean, before - gain[:, :, None] * column[:, None], group)
 
 
 class NormalGuide(nn.Module):
@@ -97,26 +106,21 @@ class NormalGuide(nn.Module):
         self.register_buffer("seen", ends[:, None].repeat(1, len(numbers)))
 
     def learn(self, x: Tensor, have: Tensor, weights: Tensor | None = None) -> None:
-        """Reads means and covariances off rows, each from those that have both numbers.
+        """Reads means and covariances off rows; see `normal_moments`.
 
         Args:
             x: Values. Shape ``(rows, columns)``.
             have: Which are there. Shape ``(rows, vars)``.
             weights: Of the rows. Shape ``(rows,)``.
         """
-        there = have[:, self.numbers].double()
-        if weights is not None:
-            there = there * weights.double().clamp(min=0).sqrt()[:, None]
-        values = x[:, self.numbers].double().masked_fill(there == 0, 0)
-        center = (there.square() * values).sum(0) / there.square().sum(0).clamp(min=1e-9)
-        away = (values - center) * there
-        covariance = away.T @ away / (there.T @ there).clamp(min=1e-9)
-        deviation = covariance.diagonal().clamp(min=LEAST).sqrt()
-        correlation = covariance / deviation / deviation[:, None]
-        # Of pairs of columns that rarely meet it need not be one: the nearest that is.
-        size, axes = torch.linalg.eigh(correlation)
+        there = have[:, self.numbers]
+        weights = there.new_ones(len(x), dtype=torch.float64) if weights is None else weights
+        values = x[:, self.numbers].double()
+        center, covariance = normal_moments(values, there, weights)
+        deviation = covariance.diagonal().sqrt()
+        size, axes = torch.linalg.eigh(covariance / deviation / deviation[:, None])
         correlation = (axes * size.clamp(min=LEAST)) @ axes.T
-        gone, inf = there == 0, torch.inf
+        gone, inf = ~there | (weights <= 0)[:, None], torch.inf
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, inf).amin(0).masked_fill(empty, -inf)
         self.seen[1] = values.masked_fill(gone, -inf).amax(0).masked_fill(empty, inf)
@@ -150,24 +154,36 @@ class NormalGuide(nn.Module):
         covariance = self._doubled(self.covariance)[order[:, :, None], order[:, None]]
         lower = torch.linalg.cholesky(covariance)
         away = self._away(x, given | query).gather(1, order)
+        last = (given | query).sum(dim=1, keepdim=True) - 1
+        away = away.scatter(1, last.clamp(min=0), 0)  # not read, and so need not be finite
         noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False)
         # Without the diagonal: no number has a say in its own mean.
         mean = (lower.tril(-1) @ noise).squeeze(-1) + self._doubled(self.center)[order]
-        log_deviation = lower.diagonal(dim1=1, dim2=2).log()
         back = order.argsort(dim=1)
-        mean = mean.gather(1, back).clamp(*self.seen.to(mean))
-        return torch.stack([mean, log_deviation.gather(1, back)])
+        variance = lower.diagonal(dim1=1, dim2=2).square()
+        return torch.stack(self._held(mean.gather(1, back), variance.gather(1, back)))
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""
-        known, covariance = given[:, self.numbers], self._doubled(self.covariance)
-        cross = covariance * known[:, :, None]  # (batch, known numbers, numbers)
-        unknown = torch.diag_embed(
-            (~known).to(covariance)
-        )  # what is not known has a row of its own
+        sets, group = given[:, self.numbers].unique(dim=0, return_inverse=True)
+        away = self._away(x, given[:, self.numbers])
+        mean = self._doubled(self.center).repeat(len(x), 1)
+        left = []
+        at_once = max(1, ENTRIES // max(1, len(self.numbers)) ** 2)
+        for part in torch.arange(len(sets), device=x.device).split(at_once):
+            gain, covariance = self._gain(sets[part])
+            left.append(covariance)
+            for rows in ((group >= part[0]) & (group <= part[-1])).nonzero()[:, 0].split(at_once):
+                own = gain[group[rows] - part[0]]
+                mean[rows] += (away[rows, None] @ own)[:, 0]
+        return Belief(mean, torch.cat(left), group)
+
+    def _gain(self, known: Tensor) -> tuple[Tensor, Tensor]:
+        covariance = self._doubled(self.covariance)
+        cross = covariance * known[:, :, None]  # (sets, known numbers, numbers)
+        unknown = torch.diag_embed((~known).to(covariance))  # has a row of its own
         gain = torch.cholesky_solve(cross, torch.linalg.cholesky(cross * known[:, None] + unknown))
-        mean = self._doubled(self.center) + (self._away(x, known)[:, None] @ gain)[:, 0]
-        return Belief(mean, covariance - cross.mT @ gain)
+        return gain, covariance - cross.mT @ gain
 
     def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
         """After some variables became known; see `PathNetwork.tell`."""
@@ -178,11 +194,15 @@ class NormalGuide(nn.Module):
     def ask(self, belief: Belief, variables: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and log deviation of variables, two of shape ``(batch, tokens)``."""
         place, is_number = self.place[variables], self.is_number[variables]
-        variance = belief.covariance.diagonal(dim1=1, dim2=2).gather(1, place)
-        log_deviation = 0.5 * variance.clamp(min=LEAST**2).log()
-        mean = belief.mean.clamp(*self.seen.to(belief.mean)).gather(1, place)
-        found = (mean.float(), log_deviation.float())
-        return found[0].masked_fill(~is_number, 0), found[1].masked_fill(~is_number, 0)
+        variance = belief.covariance.diagonal(dim1=1, dim2=2)[belief.group].clamp(min=LEAST**2)
+        found = (part.gather(1, place).float() for part in self._held(belief.mean, variance))
+        mean, log_deviation = (part.masked_fill(~is_number, 0) for part in found)
+        return mean, log_deviation
+
+    def _held(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Means where numbers were seen, and log deviations: what a mean is held back counts."""
+        held = mean.clamp(*self.seen.to(mean))
+        return held, 0.5 * (variance + (mean - held).square()).log()
 
     def _away(self, x: Tensor, known: Tensor) -> Tensor:
         """Known numbers less their means, and 0 for others."""
