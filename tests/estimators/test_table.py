@@ -738,6 +738,7 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     covariance = guided.model_.network.guide.covariance.clone()
     guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
     assert torch.equal(guided.model_.network.guide.covariance, covariance)
+    assert guided.table_["a"].seen[1] > train["a"].max()  # guesses may lie where new rows were
 
 
 def test_tables_without_smooth_numbers_have_no_guide():

@@ -147,6 +147,11 @@ class NumberColumn(Column):
         found = tuple(atoms.tolist()), tuple(codes.tolist())
         return cls(name, missing_share, context, measurement, gaussianizer, seen, *found)
 
+    def widened(self, codes: FloatArray) -> "NumberColumn":
+        """The same, with more that was seen in training."""
+        numbers = np.concatenate([self.numbers(codes), self.seen])
+        return replace(self, seen=(float(numbers.min()), float(numbers.max())))
+
     @property
     def dtype(self) -> str:
         """The pandas dtype that decoded values have."""

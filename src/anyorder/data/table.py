@@ -7,7 +7,7 @@ is a value: one more level of a category, or a companion variable that says "is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -132,6 +132,21 @@ class TableSchema:
                 return column
         known = [column.name for column in (*self.query, *self.context)]
         raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
+
+    def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
+        """The same, with rows that were trained on later: what was seen of numbers.
+
+        Args:
+            x: As `encode` gives them. Shape ``(rows, columns)``.
+            have: Which of them are there. Shape ``(rows, vars)``.
+        """
+        query = tuple(
+            column.widened(x[have[:, place], place].double().numpy())
+            if isinstance(column, NumberColumn)
+            else column
+            for place, column in enumerate(self.query)
+        )
+        return replace(self, query=query)
 
     def encode(
         self, frame: pd.DataFrame, *, needs: Sequence[str] | None = None

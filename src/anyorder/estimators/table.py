@@ -170,6 +170,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             table = self._table(frame, weights, None if folder is None else Path(folder))
             law = self._query_law(table)
         rows, held_out = self._split(table, frame, weights)
+        if is_warm:
+            table = table.widened(rows.x, ~rows.missing)
         members = members_of(self.model_) if is_warm else self._new_members(table, rows, len(frame))
         model = joined(members)
         seen = RowPrint()
