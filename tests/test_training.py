@@ -1,5 +1,6 @@
 """Training: the same bits after any interruption, the same loss in any number of processes."""
 
+import atexit
 import json
 import math
 import os
@@ -246,6 +247,12 @@ def test_two_processes_train_like_one(tmp_path, together, how):
     returned = load_saved(together / f"{how}-returned")
     assert_same_weights(loaded, returned.model)
     assert returned.notes["step"] == done.step
+
+
+def test_no_thread_outlives_the_group(together):
+    """One that lets go of a tensor while Python ends would abort the process."""
+    for rank in (0, 1):
+        assert len((together / f"threads-{rank}").read_text().split()) == 1
 
 
 def test_a_sharded_run_can_be_gone_on_with_alone(together):
@@ -657,7 +664,14 @@ def _kill(folder):
     train(folder, ToyData(at=7, happening=lambda: os.kill(os.getpid(), signal.SIGKILL)))
 
 
+def _tell_threads(file):
+    names = [(task / "comm").read_text() for task in Path("/proc/self/task").glob("*")]
+    file.write_text("".join(names))
+
+
 def _together(folder):
+    # Registered before all else, so that it is done last.
+    atexit.register(_tell_threads, folder / f"threads-{os.environ['RANK']}")
     for how, sharding in (("ddp", "none"), ("fsdp", "fsdp")):
         settings = replace(PLAIN, sharding=sharding)
         model = toy_model(seed=int(os.environ["RANK"]))  # the first one's weights count

@@ -42,6 +42,7 @@ from anyorder.estimators.table_fitting import (
 from anyorder.estimators.table_members import members_of
 from anyorder.masks import UniformCardinality
 from anyorder.networks.guided import GuidedNetwork
+from anyorder.networks.normal_guide import NormalGuide
 from anyorder.query_laws import QueryList
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
@@ -746,3 +747,24 @@ def test_tables_without_smooth_numbers_have_no_guide():
     assert not isinstance(clone(QUICK).fit(frame).model_.network, GuidedNetwork)
     with pytest.raises(ConfigError, match="`guide` must be True or False"):
         clone(QUICK).set_params(guide="yes").fit(frame)
+
+
+def test_a_column_that_no_row_to_train_on_has_is_saved_and_loaded(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200), "c": np.nan})
+    held_out = table_fitting.split(200, QUICK.validation_share, 0)[1]
+    frame.loc[held_out[:6].tolist(), "c"] = rng.normal(size=6)
+    model = clone(QUICK).fit(frame)
+    model.save(tmp_path)
+    np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(frame), model.log_prob(frame))
+
+
+def test_members_read_the_rows_for_their_guides_once(monkeypatch):
+    read, learn = [], NormalGuide.learn
+    monkeypatch.setattr(NormalGuide, "learn", lambda *a: read.append(len(a[1])) or learn(*a))
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
+    model = clone(QUICK).set_params(members=3).fit(frame)
+    assert len(read) == 1
+    first, *others = (member.network.guide for member in members_of(model.model_))
+    assert not torch.equal(first.covariance, torch.eye(3))
+    assert all(torch.equal(first.covariance, other.covariance) for other in others)

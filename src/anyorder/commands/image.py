@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from anyorder.commands.notation import shell
-from anyorder.commands.runs import finished_step, read_run
+from anyorder.commands.runs import finished_step, read_run, tell_fitted
 from anyorder.commands.showing import note, show
 from anyorder.commands.targets import check_target
 from anyorder.data.image import MAX_LEVELS, Images, Pixels, to_x
@@ -120,13 +120,9 @@ def fit_images(
     model.fit(images, turns=bool(turns), folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
-        state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-        note(f'{state} "{images.name}". Saved in {out}.')
         bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))
-        note(
-            f"Held-out images: {bits} bits for each pixel and channel of a random half, given the "
-            "other half; less is better. Try:"
-        )
+        held_out = f"Held-out images: {bits} bits for each pixel and channel of a random half"
+        tell_fitted(images.name, out, done, held_out)
         name = file if not Path(file).is_dir() else "PICTURE.png"
         note(
             f"  {shell('anyorder', 'inpaint', out, name, '--half', 'bottom', '--out', 'grid.png')}"

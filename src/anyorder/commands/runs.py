@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pandas as pd
 
+from anyorder.commands.showing import note
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.frames import as_frame, read_chunks
 from anyorder.data.table import TableSchema
@@ -32,6 +33,13 @@ def finished_step(folder: Path) -> int | None:
     members = list(folder.glob("member-*")) or [folder]
     steps = [_ended(member, len(members)) for member in members]
     return None if None in steps else sum(filter(None, steps))
+
+
+def tell_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
+    """Says that a text or images were fitted, or had been, and how well they are known."""
+    state = "Fitted" if done is None else f"Already trained (step {done:,}):"
+    note(f'{state} "{name}". Saved in {out}.')
+    note(f"{held_out}, given the other half; less is better. Try:")
 
 
 def _ended(folder: Path, members: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from anyorder.commands.notation import shell
-from anyorder.commands.runs import finished_step, read_run
+from anyorder.commands.runs import finished_step, read_run, tell_fitted
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import STREAM
 from anyorder.commands.terminal import printable
@@ -51,13 +51,9 @@ def fit_text(
     model.fit(text, folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
-        state = "Fitted" if done is None else f"Already trained (step {done:,}):"
         bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
-        note(f'{state} "{text.name}". Saved in {out}.')
-        note(
-            f"Held-out text: {bits} bits for each character of a random half of a chunk, given the "
-            "other half; less is better. Try:"
-        )
+        held_out = f"Held-out text: {bits} bits for each character of a random half of a chunk"
+        tell_fitted(text.name, out, done, held_out)
         note(f"  {shell('anyorder', 'infill', out, holed_words(text, model))}")
 
 

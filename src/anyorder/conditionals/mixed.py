@@ -17,12 +17,10 @@ from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.conditionals.mixture import Mixture
 from anyorder.conditionals.spline import Spline
+from anyorder.networks.guided import GUIDED
 from anyorder.variables import Schema, Variable
 
 Kind = Literal["categorical", "atomic", "continuous"]
-
-GUIDED = 2
-"""Features of a guide: the mean of a number and the logarithm of its deviation."""
 
 SMALL = 16
 """Variables of up to so many levels or atoms share a padded table; larger ones have their own."""

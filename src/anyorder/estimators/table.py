@@ -35,8 +35,8 @@ from anyorder.estimators.table_fitting import (
     build,
     single_columns,
     split,
+    teach_guides,
     train,
-    with_guide,
 )
 from anyorder.estimators.table_inputs import row_weights, with_target
 from anyorder.estimators.table_members import joined, members_for, members_of, train_members
@@ -275,8 +275,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
         """Untrained ones; their guides have read the rows that they will be trained on."""
         seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
-        members = [build(table.schema, self._shape(), seed) for seed in seeds]
-        return [with_guide(member.to(default_device()), data) for member in members]
+        members = [build(table.schema, self._shape(), seed).to(default_device()) for seed in seeds]
+        teach_guides(members, data)
+        return members
 
     def _num_members(self, rows: int, columns: int) -> int:
         """As many as were asked for, or as the time allows where several can be averaged."""
@@ -309,8 +310,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(table, frame, weights)
 
         def explorer() -> AnyOrderModel:
-            model = build(table.schema, self._shape(), seed, RemoveRandom())
-            return with_guide(model.to(default_device()), rows)
+            model = build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
+            teach_guides([model], rows)
+            return model
 
         law, settings = self._query_law(table), self._settings(len(rows.x), len(held_out.x))
         check_any_order(law)

@@ -1,7 +1,7 @@
 """How a table is fitted: the model, the held-out rows, the budget, and gaps that are not random."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -166,13 +166,17 @@ class TableData:
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
 
 
-def with_guide(model: AnyOrderModel, data: TableData) -> AnyOrderModel:
-    """The untrained model, whose guide, if it has one, has read the rows to train on."""
-    if isinstance(model.network, GuidedNetwork):
-        device = model.network.guide.covariance.device
-        weights = None if data.weights is None else data.weights.to(device)
-        model.network.guide.learn(data.x.to(device), ~data.missing.to(device), weights)
-    return model
+def teach_guides(models: Sequence[AnyOrderModel], data: TableData) -> None:
+    """Has the guides of untrained models, if they have any, read the rows to train on, once."""
+    guides = [m.network.guide for m in models if isinstance(m.network, GuidedNetwork)]
+    if not guides:
+        return
+    first, *others = guides
+    device = first.covariance.device
+    weights = None if data.weights is None else data.weights.to(device)
+    first.learn(data.x.to(device), ~data.missing.to(device), weights)
+    for guide in others:
+        guide.load_state_dict(first.state_dict())
 
 
 def train(

@@ -10,6 +10,9 @@ from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.normal_guide import Belief, NormalGuide
 from anyorder.variables import Schema
 
+GUIDED = 2
+"""Features of the guide: the mean of a number and the log of its deviation, 0 of what is none."""
+
 
 @dataclass
 class GuidedState:
@@ -34,8 +37,6 @@ class GuidedState:
 class GuidedNetwork(PathNetwork[GuidedState]):
     """Features of a path network, and behind them what the guide says of each factor.
 
-    These are two: the mean of a number and the logarithm of its deviation, 0 for other variables.
-
     Args:
         schema: The variables.
         network: Learns what the guide does not know.
@@ -45,7 +46,7 @@ class GuidedNetwork(PathNetwork[GuidedState]):
         super().__init__()
         self.schema, self.network = schema, network
         self.guide = NormalGuide(schema)
-        self.width = network.width + 2
+        self.width = network.width + GUIDED
         self.asks_many = network.asks_many
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:

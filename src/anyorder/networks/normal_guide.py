@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from anyorder.networks.normal_moments import normal_moments
+from anyorder.networks.normal_moments import bunches, conditioned, normal_moments
 from anyorder.variables import Schema
 
 LEAST = 1e-4
 """Of the eigenvalues of the correlations: no number is taken for known from the others."""
 
-ENTRIES = 2**22
-"""Of covariances that are decomposed at a time: 32 megabytes."""
+FARTHEST = 1e4
+"""No score is as far out: the bounds of a number of which nothing was seen."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class NormalGuide(nn.Module):
         self.register_buffer("is_number", is_number, persistent=False)
         self.register_buffer("center", torch.zeros(len(numbers)))
         self.register_buffer("covariance", torch.eye(len(numbers)))
-        ends = torch.tensor([-torch.inf, torch.inf])
+        ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, len(numbers)))
 
     def learn(self, x: Tensor, have: Tensor, weights: Tensor | None = None) -> None:
@@ -120,10 +120,10 @@ class NormalGuide(nn.Module):
         deviation = covariance.diagonal().sqrt()
         size, axes = torch.linalg.eigh(covariance / deviation / deviation[:, None])
         correlation = (axes * size.clamp(min=LEAST)) @ axes.T
-        gone, inf = ~there | (weights <= 0)[:, None], torch.inf
+        gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
-        self.seen[0] = values.masked_fill(gone, inf).amin(0).masked_fill(empty, -inf)
-        self.seen[1] = values.masked_fill(gone, -inf).amax(0).masked_fill(empty, inf)
+        self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
+        self.seen[1] = values.masked_fill(gone, -FARTHEST).amax(0).masked_fill(empty, FARTHEST)
         self.center.copy_(center)
         self.covariance.copy_(correlation * deviation * deviation[:, None])
 
@@ -139,11 +139,9 @@ class NormalGuide(nn.Module):
         """
         rank = rank.expand(given.shape)
         found = torch.zeros(2, *given.shape, dtype=torch.float32, device=x.device)
-        if len(self.numbers):
-            at_once = max(1, ENTRIES // len(self.numbers) ** 2)
-            for rows in torch.arange(len(x), device=x.device).split(at_once):
-                part = self._along(x[rows], query[rows], given[rows], rank[rows])
-                found[:, rows[:, None], self.numbers] = part.float()
+        for rows in bunches(len(x), len(self.numbers), x.device):
+            part = self._along(x[rows], query[rows], given[rows], rank[rows])
+            found[:, rows[:, None], self.numbers] = part.float()
         return found[0], found[1]
 
     def _along(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
@@ -165,25 +163,18 @@ class NormalGuide(nn.Module):
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""
-        sets, group = given[:, self.numbers].unique(dim=0, return_inverse=True)
-        away = self._away(x, given[:, self.numbers])
-        mean = self._doubled(self.center).repeat(len(x), 1)
+        known = given[:, self.numbers]
+        sets, group = known.unique(dim=0, return_inverse=True)
+        away, mean = self._away(x, known), self._doubled(self.center).repeat(len(x), 1)
         left = []
-        at_once = max(1, ENTRIES // max(1, len(self.numbers)) ** 2)
-        for part in torch.arange(len(sets), device=x.device).split(at_once):
-            gain, covariance = self._gain(sets[part])
+        for part in bunches(len(sets), sets.shape[1], x.device):
+            gain, covariance = conditioned(self._doubled(self.covariance), sets[part])
             left.append(covariance)
-            for rows in ((group >= part[0]) & (group <= part[-1])).nonzero()[:, 0].split(at_once):
-                own = gain[group[rows] - part[0]]
-                mean[rows] += (away[rows, None] @ own)[:, 0]
+            mine = ((group >= part[0]) & (group <= part[-1])).nonzero()[:, 0]
+            for bunch in bunches(len(mine), sets.shape[1], x.device):
+                rows = mine[bunch]
+                mean[rows] += (away[rows, None] @ gain[group[rows] - part[0]])[:, 0]
         return Belief(mean, torch.cat(left), group)
-
-    def _gain(self, known: Tensor) -> tuple[Tensor, Tensor]:
-        covariance = self._doubled(self.covariance)
-        cross = covariance * known[:, :, None]  # (sets, known numbers, numbers)
-        unknown = torch.diag_embed((~known).to(covariance))  # has a row of its own
-        gain = torch.cholesky_solve(cross, torch.linalg.cholesky(cross * known[:, None] + unknown))
-        return gain, covariance - cross.mT @ gain
 
     def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
         """After some variables became known; see `PathNetwork.tell`."""

@@ -90,18 +90,33 @@ def _filled(
     """Rows without gaps, and the sum over rows of what stays unknown."""
     away, filled = (z - center).masked_fill(~have, 0), center.repeat(len(z), 1)
     unknown = torch.zeros_like(covariance)
-    for rows in _parts(z):
-        known = have[rows]
-        cross = covariance * known[:, :, None]
-        alone = torch.diag_embed((~known).to(covariance))
-        gain = torch.cholesky_solve(cross, torch.linalg.cholesky(cross * known[:, None] + alone))
+    for rows in bunches(len(z), z.shape[1], z.device):
+        gain, left = conditioned(covariance, have[rows])
         filled[rows] += (away[rows, None] @ gain)[:, 0]
-        unknown += torch.tensordot(weights[rows], covariance - cross.mT @ gain, dims=1)
+        unknown += torch.tensordot(weights[rows], left, dims=1)
     return filled, unknown
 
 
-def _parts(z: Tensor) -> tuple[Tensor, ...]:
-    return torch.arange(len(z), device=z.device).split(max(1, ENTRIES // z.shape[1] ** 2))
+def conditioned(covariance: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """What known numbers say of all, and the covariance that is left, for several sets of them.
+
+    Args:
+        covariance: Shape ``(numbers, numbers)``.
+        known: Shape ``(sets, numbers)``.
+
+    Returns:
+        The gain, by which known numbers less their means are multiplied to move the means of all,
+        and what is left. Shapes ``(sets, numbers, numbers)``.
+    """
+    cross = covariance * known[:, :, None]  # (sets, known numbers, numbers)
+    alone = torch.diag_embed((~known).to(covariance))  # what is not known has a row of its own
+    gain = torch.cholesky_solve(cross, torch.linalg.cholesky(cross * known[:, None] + alone))
+    return gain, covariance - cross.mT @ gain
+
+
+def bunches(rows: int, numbers: int, device: torch.device) -> tuple[Tensor, ...]:
+    """The rows in parts of which each may have a covariance of its own in memory."""
+    return torch.arange(rows, device=device).split(max(1, ENTRIES // max(1, numbers) ** 2))
 
 
 def _surprise(z: Tensor, have: Tensor, weights: Tensor, moments: Moments) -> float:
@@ -114,7 +129,7 @@ def _surprise(z: Tensor, have: Tensor, weights: Tensor, moments: Moments) -> flo
         logs = lower.diagonal().log().sum()
         return float((weights * (0.5 * noise.square().sum(1) + logs)).sum())
     total = 0.0
-    for rows in _parts(z):
+    for rows in bunches(len(z), z.shape[1], z.device):
         known = have[rows]
         both = covariance * known[:, :, None] * known[:, None]
         lower = torch.linalg.cholesky(both + torch.diag_embed((~known).to(both)))

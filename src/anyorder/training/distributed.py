@@ -6,6 +6,7 @@
 
 import atexit
 import copy
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -114,8 +115,18 @@ def _join(device: torch.device) -> None:
 
 
 def _leave() -> None:
+    """Ends the group and its threads.
+
+    A thread that lives on and lets go of a tensor while Python ends aborts the process.
+    """
+    gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _let_go(mesh: DeviceMesh) -> None:
+    """Takes a mesh's hold off its group: caches of torch keep the mesh to the end of Python."""
+    getattr(mesh, "_pg_registry", {}).clear()
 
 
 def _sharded(model: AnyOrderModel, team: Team) -> AnyOrderModel:
@@ -124,6 +135,7 @@ def _sharded(model: AnyOrderModel, team: Team) -> AnyOrderModel:
     The network is gathered as one: it calls its blocks by several verbs, not by their forward.
     """
     mesh = init_device_mesh(team.device.type, (team.size,))
+    atexit.register(_let_go, mesh)  # what is registered last is done first: before `_leave`
     mine = copy.deepcopy(model)
     for part in (mine.network, mine.conditionals):
         # Given back after each forward, so that an evaluation never sees weights of before.
