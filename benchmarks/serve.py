@@ -40,7 +40,7 @@ from anyorder.cli import run
 from anyorder.commands.options import Json, Whole
 from anyorder.errors import check_count
 from anyorder.estimators.table import TableModel
-from anyorder.reproduce.record import print_json
+from anyorder.reproduce.record import Record, Row, check_record, print_json
 
 ROWS = 2000
 """Of the table: enough for its columns to have their usual kinds."""
@@ -75,7 +75,13 @@ class Load:
         return 1000 * float(np.quantile(self.seconds, share))
 
 
-def main(*, clients: Whole = 100, seconds: float = 30.0, json: Json = False) -> None:
+def main(
+    *,
+    clients: Whole = 100,
+    seconds: float = 30.0,
+    json: Json = False,
+    record: Path | None = None,
+) -> None:
     """Serve a model of the default size, and load it.
 
     Parameters
@@ -84,12 +90,19 @@ def main(*, clients: Whole = 100, seconds: float = 30.0, json: Json = False) -> 
         How many ask at once.
     seconds
         For how long they ask; one client asks for a third of that.
+    record
+        A file to which the numbers are written with the command and the commit.
     """
     check_count("clients", clients)
+    check_record(record)
     with tempfile.TemporaryDirectory() as folder:
         fitted(Path(folder) / "people")
         with served(Path(folder) / "people") as (address, process):
             found = asyncio.run(measured(address, process.pid, clients=clients, seconds=seconds))
+    if record is not None:
+        command = f"python -m benchmarks.serve --clients {clients} --seconds {seconds:g}"
+        rows = [Row("people", "server", name, value, None, 1) for name, value in found.items()]
+        Record(command, {"clients": clients, "seconds": seconds}, rows).save(record)
     if json:
         print_json(found)
         return

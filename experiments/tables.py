@@ -1,4 +1,4 @@
-"""Writes the result tables of the README from `experiments/results`.
+"""Writes the result tables of the documents from `experiments/results`.
 
     python -m experiments.tables            writes them
     python -m experiments.tables --check    says whether they are up to date
@@ -23,32 +23,12 @@ from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
 from anyorder.reproduce.uci_experiment import MILLISECONDS
 from experiments.records import ROOT, record, source, with_error
+from experiments.speed_results import images, mask_sampling, queries, robot, serve
 from experiments.table_results import calibration, contest
 from experiments.variants import variant_table
 
-DOCUMENTS = [
-    ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("orders", "reproduction", "tables")),
-]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def mask_sampling() -> str:
-    """The exact sampler against the paper's."""
-    kept = record("mask_sampling.paper")
-    lines = [
-        "| | faster than the paper's resampling | less memory | time over the floor |",
-        "|---|---|---|---|",
-    ]
-    for name, (batch, n) in kept["settings"]["shapes"].items():
-        found = {row["metric"]: row for row in kept["rows"] if row["dataset"] == name}
-        speedup, floor = found["speedup"], found["over_floor"]
-        lines.append(
-            f"| N = {n}, batch {batch} | {speedup['value']:,.0f} ± {speedup['se']:,.0f} times "
-            f"| {found['memory_ratio']['value']:,.0f} times "
-            f"| {floor['value']:.2f} ± {floor['se']:.2f} |"
-        )
-    return "\n".join([*lines, "", source(kept)])
 
 
 def table7() -> str:
@@ -218,25 +198,6 @@ def tables_default() -> str:
     return "\n".join([*lines, "", source(kept)])
 
 
-def queries() -> str:
-    """What one pass buys."""
-    kept = record("queries.paper")
-    titles = {
-        "log_prob_vs_loop": "full likelihoods: one pass, against N passes of the same network",
-        "log_prob_vs_batched": "the same, against the batched walk of a masked network",
-        "batched_vs_loop_1row": "a masked network, one row: the batched walk, against a loop",
-        "sample_cached_batch1": "drawing a row: with the cache, against without",
-        "sample_cached_batch32": "drawing 32 rows: with the cache, against without",
-        "train_step_over_floor": "a training step, against that of a bare `nn.TransformerEncoder`",
-    }
-    lines = ["| in the command's output | what | times faster |", "|---|---|---|"]
-    for row in kept["rows"]:
-        cell = f"{row['value']:.2f} ± {row['se']:.2f}"
-        cell += " of its time" if row["metric"].endswith("_over_floor") else ""
-        lines.append(f"| `{row['metric']}` | {titles[row['metric']]} | {cell} |")
-    return "\n".join([*lines, "", source(kept)])
-
-
 def figure3() -> str:
     """Figure 3: marginal bits of each law."""
     kept = record("figure3.small")
@@ -254,9 +215,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration": calibration,
     "contest": contest,
     "figure3": figure3,
+    "images": images,
     "mask_sampling": mask_sampling,
     "queries": queries,
     "query_laws": lambda: variant_table("query_laws"),
+    "robot": robot,
+    "serve": serve,
     "table1": table1,
     "table3": table3,
     "table4": table4,

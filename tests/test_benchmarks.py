@@ -87,15 +87,16 @@ def test_images_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):
     assert json.loads(record.read_text())["settings"]["side"] == 8
 
 
-def test_serve_loads_a_server_and_reports_its_keys(monkeypatch, capsys):
+def test_serve_loads_a_server_and_reports_its_keys(monkeypatch, capsys, tmp_path):
     tiny = partial(serve.fitted, layers=1, width=16, heads=2)
     monkeypatch.setattr(serve, "fitted", tiny)
-    serve.main(clients=3, seconds=0.6, json=True)
+    serve.main(clients=3, seconds=0.6, json=True, record=tmp_path / "serve.json")
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"p50_ms", "p50_ms_3", "p99_ms_3", "requests_per_s", "rss_growth"} <= set(found)
     assert found["errors"] == 0
     assert found["p50_ms"] > 0
     assert 0.5 < found["rss_growth"] < 2
+    assert len(json.loads((tmp_path / "serve.json").read_text())["rows"]) == len(found)
 
 
 def test_queries_measure_every_ratio_they_name(monkeypatch, capsys, tmp_path):
