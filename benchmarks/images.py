@@ -8,11 +8,14 @@ passes, as each entry says.
 
     log_prob_vs_loop   the likelihood of an image by one pass of a path network / by a loop of 256
                        passes of a U-Net with as many weights, the published way (8 are timed)
-    inpaint_cached     painting the lower half with the cache / by a pass over the path so far for
-                       each pixel (whose passes are timed at nine lengths and integrated over all)
+    inpaint_cached     painting the lower half three times, as `anyorder inpaint` does, with the
+                       cache / by a pass over the path so far for each pixel (whose passes are timed
+                       at nine lengths and integrated over all)
+    inpaint_cached_1   the same, painting it once: a step must then read all weights for one pixel
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +78,7 @@ def log_prob_vs_loop() -> float:
     return seconds(loop) * SIDE * SIDE / len(steps) / seconds(lambda: log_prob(path, x), repeats=3)
 
 
-def inpaint_cached() -> float:
+def inpaint_cached(draws: int = 3) -> float:
     """Painting the lower half with the cache, against a pass over the path so far for each step."""
     model, x = build("path"), images()
     total = SIDE * SIDE
@@ -84,22 +87,23 @@ def inpaint_cached() -> float:
     steps = [0, *range(15, half - 1, 16), half - 1]
 
     def uncached(t: int) -> Work:
-        query = ((order >= half) & (order <= half + t))[None]
+        query = ((order >= half) & (order <= half + t)).repeat(draws, 1)
 
         def step() -> object:
             with torch.no_grad():
-                path = model.network(x, query, given, order)
+                path = model.network(x.repeat(draws, 1), query, given.repeat(draws, 1), order)
                 return model.conditionals(path.features, path.target).sample()
 
         return step
 
-    painting = seconds(lambda: sample(model, x, query=~given, given=given))
+    painting = seconds(lambda: sample(model, x, query=~given, given=given, n=draws))
     return all_steps(uncached, steps) / painting
 
 
 BENCHMARKS: dict[str, Callable[[], float]] = {
     "log_prob_vs_loop": log_prob_vs_loop,
     "inpaint_cached": inpaint_cached,
+    "inpaint_cached_1": partial(inpaint_cached, draws=1),
 }
 
 app = App(name="python -m benchmarks.images", help=(__doc__ or "").splitlines()[0])

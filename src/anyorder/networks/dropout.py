@@ -14,8 +14,10 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Some numbers set to zero, the others raised so that the mean stays, in training."""
+        if not self.training:
+            return input
         threshold = round(BYTE * self.p)
-        if not self.training or input.device.type != "cpu" or not 0 < threshold < BYTE:
+        if input.device.type != "cpu" or not 0 < threshold < BYTE:
             return super().forward(input)
         draws = torch.empty(-(-input.numel() // 8), dtype=torch.int64)
         # From the least of all numbers on, so that all 64 bits are random.
