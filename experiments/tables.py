@@ -27,7 +27,11 @@ from experiments.speed_results import images, mask_sampling, queries, robot, ser
 from experiments.table_results import calibration, contest
 from experiments.variants import variant_table
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "<!-- table:" in path.read_text()
+]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
