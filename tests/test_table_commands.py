@@ -449,6 +449,24 @@ def test_evaluate_is_the_mean_of_log_likelihoods(folder, run, capsys, monkeypatc
     assert "a random half of it, given the other" in capsys.readouterr().out
 
 
+def test_evaluate_says_how_well_columns_are_guessed(folder, run, capsys):
+    file = folder / "gaps.csv"
+    main(["evaluate", str(run), str(file), "--json"])
+    found = last_json(capsys)["columns"]
+    skill = anyorder.load(run).skill(read_table(file, text=["id", "zip"]))
+    assert list(found) == skill.index.tolist()
+    for name, one in found.items():
+        own = skill.loc[name].to_dict()
+        assert one.pop("unit") == own.pop("unit")
+        assert one == pytest.approx(own, rel=1e-5), name
+    main(["evaluate", str(run), str(file)])
+    shown = capsys.readouterr()
+    assert re.search(r"age .* off by \d+ ", shown.out)
+    assert re.search(r"job .*% right ", shown.out)
+    assert re.search(r"born .* off by \d+ days ", shown.out)
+    assert "warning: no column is guessed better" in shown.err, "three steps teach nothing"
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_rows_of_the_training_are_known_again(run, tmp_path, capsys):
     """In another order and read in parts, but not where one of them is left out."""

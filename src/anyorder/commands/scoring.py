@@ -11,18 +11,28 @@ from torch import Tensor
 
 from anyorder.commands.notation import read_names
 from anyorder.commands.runs import table_chunks
-from anyorder.commands.showing import note, show
+from anyorder.commands.showing import note, show, words
 from anyorder.data.row_print import SEEN, RowPrint
+from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import QueryError, SchemaError, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import log_prob_in_units
 from anyorder.estimators.table_questions import named_sets
+from anyorder.estimators.table_skill import Skill, column_skill
 from anyorder.masks import Bernoulli
 from anyorder.query_laws import ConditionalQueries
 from anyorder.reproduce.record import print_json
 
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
+
+GUESSED_ROWS = 1000
+"""Of these, each column is guessed from the rest."""
+
+LITTLE = 0.05
+"""A column gains little from the rest of its row that saves a smaller share of its errors."""
+
+SPANS = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
 
 
 @dataclass
@@ -82,7 +92,7 @@ def evaluate_table(
     if known and not asked:
         raise QueryError("`--given` needs `--query`: which columns are asked?")
     found: dict[str, Running] = {}
-    rows = RowPrint()
+    rows, sample = RowPrint(), RowSample(GUESSED_ROWS, seed=seed)
     for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
         if asked:
             parts = {"query": _stated(model, frame, asked, known)}
@@ -90,13 +100,19 @@ def evaluate_table(
             parts = _all_and_half(model, frame, seed + number)
         for name, part in parts.items():
             found.setdefault(name, Running()).add(part)
-        rows.add(*model.table_.encode(frame))
+        x, missing = model.table_.encode(frame)
+        rows.add(x, missing)
+        sample.add(x, missing)
     if not any(running.count for running in found.values()):
         raise SchemaError(f'"{file}" has no row that has what is asked.')
     seen = rows.to_json() == model.trained_on_
+    skill = [] if asked else _skill(model, sample)
     if json:
         nats = {name: part.to_json() for name, part in found.items()}
-        print_json({"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats})
+        told = {"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats}
+        if skill:
+            told["columns"] = {one.column: one.to_json() for one in skill}
+        print_json(told)
         return
     questions = {
         "joint": "all that a row has",
@@ -109,8 +125,52 @@ def evaluate_table(
         title=f"{file.name}: log-likelihoods of {rows.rows:,} rows; more is better",
         numbers=["nats a row", "rows"],
     )
+    if skill:
+        _show_skill(skill)
     if seen:
         note(SEEN)
+
+
+def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
+    """How well columns are guessed, of a model that was trained for any question."""
+    if model.queries != "any":
+        return []
+    return column_skill(model.model_, model.table_, sample.x, sample.missing)
+
+
+def _show_skill(skill: Sequence[Skill]) -> None:
+    numbers = ["cells", "from the rest of its row", "one guess for all rows", "better by"]
+    rows = [
+        [one.column, f"{one.cells:,}", _words(one.error, one), _words(one.alone, one), _gain(one)]
+        for one in skill
+    ]
+    title = "How well each column is guessed"
+    show(["column", *numbers], rows, title=title, numbers=numbers)
+    gains = [one.gain for one in skill if one.gain is not None]
+    if gains and max(gains) < LITTLE:
+        note(
+            "warning: no column is guessed better from the rest of its row than without. Either "
+            "they have nothing to do with each other, or the model was trained too short: fit it "
+            "anew with more `--minutes`."
+        )
+
+
+def _words(error: float, skill: Skill) -> str:
+    """An error for people."""
+    if skill.unit == "wrong":
+        return f"{1 - error:.1%} right"
+    if skill.unit == "distance":
+        return f"off by {words(float(f'{error:.3g}'))}"
+    for name, seconds in SPANS.items():
+        if error >= seconds:
+            return f"off by {error / seconds:.3g} {name}"
+    return f"off by {error:.3g} seconds"
+
+
+def _gain(skill: Skill) -> str:
+    if skill.gain is None:
+        return ""
+    return f"{skill.gain:.0%}" if skill.se is None else f"{skill.gain:.0%} ± {skill.se:.0%}"
 
 
 def _stated(

@@ -10,6 +10,7 @@ import torch
 
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
 from anyorder.commands.doubts import doubts
+from anyorder.commands.endings import ending
 from anyorder.commands.notation import (
     check_questions,
     read_given,
@@ -97,23 +98,14 @@ def fit_table(
     model.fit(frame, folder=training)
     if is_first_process():
         model.save(out)
-        state = _ending(model) if done is None else f"Already trained (step {done:,}). "
+        state = (
+            ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
+        )
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
         note(trust_in(out))
         note("Try:")
         for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
-
-
-def _ending(model: TableModel) -> str:
-    """When and why the training ended, in words."""
-    fit = model.fit_
-    if fit.ending == "patience":
-        return (
-            f"Stopped at step {fit.step:,}: held-out rows were predicted best at step "
-            f"{fit.best_step:,}, which is kept. "
-        )
-    return ""
 
 
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:

@@ -133,6 +133,9 @@ def evaluate(
     Examples: anyorder evaluate runs/people new.csv --report people.html; anyorder evaluate shipped
     pydoc
 
+    Of a table also: how well each column is guessed from the rest of its row, beside one guess for
+    all rows. That needs a model that was trained for any question.
+
     The test part of a text is its last 5%: the first 90% are for training, the next 5% for
     validation. It is read in chunks of the model's length. Bits of the joint and of marginals are
     divided by all characters of a chunk, those of conditionals by the characters asked.

@@ -42,6 +42,7 @@ from anyorder.estimators.table_questions import (
     named_sets,
     read_evidence,
 )
+from anyorder.estimators.table_skill import column_skill
 from anyorder.model import AnyOrderModel
 from anyorder.queries import information_gain
 from anyorder.query_laws import QueryLaw
@@ -241,6 +242,22 @@ class TableAnswers:
         found = {whole: rows / have.sum(dim=1)}
         found |= dict(zip(self.table_.names, cells.T, strict=True))
         return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
+
+    def skill(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """How well each column is guessed from the rest of its row, beside one guess for all rows.
+
+        Args:
+            X: Rows that the model was not trained on.
+
+        Returns:
+            A row for each column: what its errors are ("distance", of times "seconds", or shares
+            "wrong"), the `cells` that were guessed, the mean `error`, that of one guess for all
+            rows (`alone`), the share of it that is saved (`gain`) and its standard error (`se`).
+        """
+        table = self._fitted()
+        x, missing = table.encode(as_frame(X))
+        found = column_skill(self.model_, table, x, missing)
+        return pd.DataFrame({one.column: one.to_json() for one in found}).T.infer_objects()
 
     def privacy(
         self, samples: Any, train: Any, held_out: Any, *, random_state: int | None = 0

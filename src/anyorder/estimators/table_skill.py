@@ -1,0 +1,102 @@
+"""How well each column is guessed from the rest of its row, beside one guess for all rows.
+
+Likelihoods say which of two models is better; this says whether one is of use at all. A model that
+was trained too short can be calibrated, and still know nothing of how columns hang together.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.data.columns import NumberColumn
+from anyorder.data.gaussianizer import FloatArray
+from anyorder.data.table import TableSchema
+from anyorder.estimators.table_batches import parts
+from anyorder.model import AnyOrderModel
+
+Unit = Literal["distance", "seconds", "wrong"]
+"""What errors are: mean distances, of times in seconds; or shares of wrong guesses."""
+
+
+@dataclass(frozen=True)
+class Skill:
+    """How well one column is guessed.
+
+    Args:
+        column: Its name.
+        unit: What its errors are.
+        cells: How many were guessed.
+        error: Of the median, or the most probable level, given all else that a row has.
+        alone: Of the guess that suits these cells best if it is to be the same for all.
+        se: The standard error of `gain`.
+    """
+
+    column: str
+    unit: Unit
+    cells: int
+    error: float
+    alone: float
+    se: float | None
+
+    @property
+    def gain(self) -> float | None:
+        """The share of the error that the rest of a row saves; None where there is none to save."""
+        return 1 - self.error / self.alone if self.alone else None
+
+    def to_json(self) -> dict[str, float | int | str | None]:
+        """Plain values."""
+        numbers = {"error": self.error, "alone": self.alone, "gain": self.gain, "se": self.se}
+        return {"unit": self.unit, "cells": self.cells, **numbers}
+
+
+@torch.no_grad()
+def column_skill(
+    model: AnyOrderModel, table: TableSchema, x: Tensor, missing: Tensor
+) -> list[Skill]:
+    """The skill in each column of which some rows have a value."""
+    found = []
+    for place, column in enumerate(table.query):
+        rows = (~missing[:, place]).nonzero().squeeze(1)
+        if not len(rows):
+            continue
+        known = ~missing[rows]
+        known[:, place] = False
+        guesses, truth = _guesses(model, x[rows], known, place), x[rows, place].double().numpy()
+        unit: Unit = "wrong"
+        if isinstance(column, NumberColumn):
+            unit = "distance" if column.kind == "number" else "seconds"
+            truth = column.numbers(truth)
+            errors = np.abs(column.numbers(guesses) - truth)
+            alone = np.abs(np.median(truth) - truth)
+        else:
+            levels, counts = np.unique(truth, return_counts=True)
+            errors = (guesses != truth).astype(float)
+            alone = (levels[counts.argmax()] != truth).astype(float)
+        found.append(_skill(column.name, unit, errors, alone))
+    return found
+
+
+def _guesses(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> FloatArray:
+    """Medians of a number, most probable levels of a category, as codes."""
+    is_number = model.schema.variables[place].kind == "continuous"
+    found = []
+    for rows in parts(len(x), x.shape[1]):
+        targets = torch.full((len(x[rows]), 1), place)
+        conditional = model.predict(x[rows], known[rows], targets)
+        half = torch.full(targets.shape, 0.5, dtype=torch.float64, device=x.device)
+        codes = conditional.icdf(half) if is_number else conditional.mode()
+        found.append(codes[:, 0].double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def _skill(name: str, unit: Unit, errors: FloatArray, alone: FloatArray) -> Skill:
+    """The means, and the error of their ratio by its linear part."""
+    error, base, cells = float(errors.mean()), float(alone.mean()), len(errors)
+    se = None
+    if base and cells > 1:
+        apart = errors - error / base * alone
+        se = float(apart.std(ddof=1) / np.sqrt(cells) / base)
+    return Skill(name, unit, cells, error, base, se)
