@@ -284,7 +284,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         if self.members is not None:
             return check_count("members", self.members)
         single = self.network != "path" or self.head != "mixture" or self.max_steps is not None
-        return 1 if single or self.minutes is None else members_for(rows, columns, self.minutes)
+        if single or self.minutes is None:
+            return 1
+        batch = check_count("batch", self.batch)
+        return members_for(rows, columns, self.minutes, batch=batch)
 
     def _table(
         self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None

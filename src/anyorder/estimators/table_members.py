@@ -22,14 +22,18 @@ Training = Callable[[AnyOrderModel, TrainingSettings, Path | None], Fit]
 ROUNDS = 13
 """How often a member should see each row before another pays."""
 
+STEPS = 600
+"""Steps of a member before another pays, however few the rows: the average of several that have
+learnt little is worse than one that has learnt more."""
+
 CELLS_A_MINUTE = 1.3e6
 """Cells that are trained on in a minute of two cores, at the default size, or somewhat fewer."""
 
 MOST_MEMBERS = 4
 
 
-def members_for(rows: int, columns: int, minutes: float) -> int:
-    """How many members the time allows, each trained on every row `ROUNDS` times.
+def members_for(rows: int, columns: int, minutes: float, *, batch: int = 64) -> int:
+    """How many members the time allows, each trained on every row `ROUNDS` times, in enough steps.
 
     One model of a small table begins to learn its rows by heart while there is time left; the
     average of several predicts better than one that is trained longer. Counted, not timed, so that
@@ -38,8 +42,10 @@ def members_for(rows: int, columns: int, minutes: float) -> int:
     Example:
         >>> members_for(300, 8, minutes=7), members_for(30_000, 15, minutes=7)
         (4, 1)
+        >>> members_for(300, 8, minutes=0.5)
+        2
     """
-    cells = ROUNDS * rows * columns
+    cells = max(ROUNDS * rows, STEPS * batch) * columns
     return max(1, min(MOST_MEMBERS, int(minutes * CELLS_A_MINUTE / cells)))
 
 
