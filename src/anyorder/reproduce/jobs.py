@@ -5,11 +5,13 @@ says what was done in it, and with which code; results of other settings are ref
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
@@ -63,7 +65,7 @@ def run_jobs(
             _run(job, name, places[name], plain, doing)
     else:
         with ProcessPoolExecutor(
-            at_once, get_context("spawn"), _one_thread, max_tasks_per_child=1
+            at_once, get_context("spawn"), _begin, max_tasks_per_child=1
         ) as pool:
             futures = {
                 pool.submit(_run, job, name, places[name], plain, doing): name for name in left
@@ -78,8 +80,21 @@ def run_jobs(
     return Results(estimates, joint_source([document["source"] for document in found.values()]))
 
 
-def _one_thread() -> None:
+def _begin() -> None:
+    """What a process does first: takes one thread, and minds that it does not outlive its parent.
+
+    A parent that is killed cannot stop it, and the same command, given again, would find its folder
+    taken. Nothing is lost but what was done since the last checkpoint.
+    """
     torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(job: Job, name: str, path: Path, identity: dict[str, Any], doing: str) -> None:
