@@ -15,6 +15,9 @@ from anyorder.serve.limits import Limits, RefusalError
 
 SEEDS = 2**63
 
+VALUES_AT_ONCE = 8_192
+"""Characters or values of pixels that are drawn in one go; between two, others have their turn."""
+
 
 class Refused(BaseModel):
     """Why a request was not answered."""

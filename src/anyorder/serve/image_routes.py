@@ -10,14 +10,11 @@ from pydantic import BaseModel, Field
 
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.estimators.image import ImageModel
-from anyorder.serve.asking import REFUSALS, Desk, answer, part_seed
+from anyorder.serve.asking import REFUSALS, VALUES_AT_ONCE, Desk, answer, part_seed
 from anyorder.serve.table_messages import Message, Seed
 
 Level = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Codes = list[Level]
-
-VALUES_AT_ONCE = 8_192
-"""Values that are painted in one go; between two of them, others have their turn."""
 
 FLAT = (
     "Row by row, the channels of a pixel beside each other: height times width times channels "

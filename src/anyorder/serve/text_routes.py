@@ -11,15 +11,12 @@ from pydantic import BaseModel, Field
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.estimators.text import TextModel
 from anyorder.queries import answering
-from anyorder.serve.asking import REFUSALS, Desk, answer, part_seed
+from anyorder.serve.asking import REFUSALS, VALUES_AT_ONCE, Desk, answer, part_seed
 from anyorder.serve.summaries import short
 from anyorder.serve.table_messages import Message, Seed
 
 LIKELY = 6
 """Characters that are listed for a hole, the most probable."""
-
-VALUES_AT_ONCE = 8_192
-"""Characters that are filled in one go; between two of them, others have their turn."""
 
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=100_000)]
 
