@@ -173,7 +173,7 @@ class NumberCard extends Card {
     this.place = snapped(this.column, Math.min(this.high, Math.max(this.low, median)));
     this.slider.value = this.place;
     const [from, to] = [low, high].map((end) => brief(this.column, end));
-    this.tell(brief(this.column, median), `mean ${brief(this.column, mean)}`, `90% in ${from} to ${to}`);
+    this.tell(brief(this.column, median), `median; mean ${brief(this.column, mean)}`, `90% in ${from} to ${to}`);
   }
 }
 
