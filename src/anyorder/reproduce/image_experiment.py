@@ -89,7 +89,7 @@ SCALES: Mapping[str, ImageScale] = {
         ),
     ),
 }  # fmt: skip
-"""Small sets are learnt by heart in minutes, so at that size validation says when to stop. At the size
+"""Small sets are learnt by heart in minutes, so at that size validation says when to stop. At that
 of the paper: 1200 rounds of CIFAR-10; path networks of as many weights."""
 
 IMAGENET_STEPS = 160_000
