@@ -58,7 +58,7 @@ def test_check_takes_text_too(run, capsys):
     main(["check", str(run), "pydoc", "--rows", "6"])
     shown = capsys.readouterr()
     assert "pydoc, 6 chunks of its test part: the same likelihood by another way" in shown.out
-    assert "- Categories are calibrated worst with" in shown.out
+    assert "- Categories: the most probable level is said to be right in" in shown.out
     assert not shown.err
     main(["check", str(run), "pydoc", "--rows", "6", "--json"])
     found = last_json(capsys)

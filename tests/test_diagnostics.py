@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from itertools import combinations, permutations
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -40,8 +41,9 @@ from anyorder.diagnostics.marginalisation import (
     marginalisation_differences,
 )
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
+from anyorder.diagnostics.plots import coverage_figure
 from anyorder.diagnostics.predictions import predictions
-from anyorder.diagnostics.report import _categories_sentence
+from anyorder.diagnostics.report import _categories_sentence, _numbers_sentence
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import (
@@ -355,7 +357,7 @@ def test_calibrated_categories_are_blamed_no_more_often_than_is_said(low, genera
         confidence = low + (1 - low) * torch.rand(5, 40, generator=generator).double() ** 2
         # The same draw decides on a row with all amounts of evidence: they are dependent.
         hit = torch.rand(1, 40, generator=generator) < confidence
-        alarms += "no more than chance" not in _categories_sentence(said_of(confidence, hit))
+        alarms += "more than a perfect model" in _categories_sentence(said_of(confidence, hit))
     # At a level of 0.01 there are 1.3 on average, and 6 or more with a probability of 0.002.
     assert alarms <= 5
 
@@ -375,17 +377,57 @@ def test_the_p_value_of_hits_is_uniform_where_they_are_as_probable_as_was_said(g
 def test_categories_that_are_off_are_blamed(generator):
     confidence = 0.8 + 0.2 * torch.rand(3, 1500, generator=generator).double()
     hit = torch.rand(3, 1500, generator=generator) < confidence
-    for shift, words in ((0.035, "which is real but small"), (0.25, "do not take them at their")):
+    for shift, words in ((0.035, "that is real, but too little"), (0.25, "do not take them")):
         wrong = hit.clone()
         wrong[2] = torch.rand(1500, generator=generator) < confidence[2] - shift
         sentence = _categories_sentence(said_of(confidence, wrong))
-        assert "worst with 2 given" in sentence
+        assert "With 2 given, it is said to be in" in sentence
         assert words in sentence
     # As often right as was said over all, but not where it was said: bins are off to both sides.
     crossed = torch.where(confidence < 0.9, confidence + 0.1, confidence - 0.1)
     assert "at their word" in _categories_sentence(
         said_of(confidence, torch.rand(3, 1500, generator=generator) < crossed)
     )
+
+
+def calibrated(pits):
+    """Numbers with as many amounts of evidence as there are tensors."""
+    return {
+        str(place): NumberCalibration(pit, *torch.zeros(2, len(pit)))
+        for place, pit in enumerate(pits)
+    }
+
+
+def test_calibrated_numbers_are_told_as_their_plot_has_them(generator):
+    """Few rows are far off by chance: the sentence names no amount of evidence then."""
+    found = calibrated([torch.rand(n, generator=generator).double() for n in (60, 30, 12)])
+    sentence = _numbers_sentence(found)
+    shares = [part.coverage(0.9).value for part in found.values()]
+    dots = np.concatenate([line.get_xdata() for line in coverage_figure(found).axes[0].lines])
+    assert {min(shares), max(shares)} <= set(dots)
+    assert f"({min(shares):.1%} to {max(shares):.1%}, depending on how much" in sentence
+    assert "look as far off by chance, so nothing speaks against" in sentence
+    assert "given," not in sentence
+
+
+def test_what_chance_seldom_does_is_no_proof():
+    pit = torch.linspace(0.1, 1, 200).double()
+    assert 0.01 < ks_p_value(ks_distance(pit), 200) < 0.1
+    sentence = _numbers_sentence(calibrated([pit]))
+    assert "no proof against these probabilities: check more rows" in sentence
+
+
+def test_numbers_that_are_off_are_blamed(generator):
+    even = torch.rand(3, 4000, generator=generator).double()
+    for power, words in ((1.08, "too little to matter"), (2.0, "do not take them at their word")):
+        bent = [even[0], even[1] ** power, even[2]]
+        sentence = _numbers_sentence(calibrated(bent))
+        distance = ks_distance(bent[1])
+        assert (
+            f"With 1 given, stated probabilities are off by up to {100 * distance:.1f}" in sentence
+        )
+        assert "more than a perfect model would be in 99% of such checks" in sentence
+        assert words in sentence
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -47,7 +47,8 @@ class Gap:
 
     def __str__(self) -> str:
         return (
-            f"{nats(self.size)} nats on average, and by more than {self.quantile_90:.2g} in a tenth"
+            f"{nats(self.size)} nats on average, and by more than {self.quantile_90:.2g} in a "
+            "tenth of the rows"
         )
 
 

@@ -16,6 +16,9 @@ from anyorder.diagnostics.calibration import (
 ACROSS = 3
 """Panels beside each other."""
 
+NARROW = 3.9
+"""Inches: a figure this wide keeps its letters readable on a phone."""
+
 
 def figures(
     numbers: Mapping[str, NumberCalibration], categories: Mapping[str, CategoryCalibration]
@@ -27,6 +30,22 @@ def figures(
         found["coverage"] = coverage_figure(numbers)
     if categories:
         found["reliability"] = reliability_figure(categories)
+    return found
+
+
+def panels(
+    numbers: Mapping[str, NumberCalibration], categories: Mapping[str, CategoryCalibration]
+) -> dict[str, list[Any]]:
+    """The same as `figures` in parts, which a page may put beside or below each other."""
+    found: dict[str, list[Any]] = {}
+    if numbers:
+        found["coverage"] = [coverage_figure(numbers)]
+        found["pit"] = [pit_figure({given: part}) for given, part in numbers.items()]
+        top = max(figure.axes[0].get_ylim()[1] for figure in found["pit"])
+        for figure in found["pit"]:
+            figure.axes[0].set_ylim(0, top)
+    if categories:
+        found["reliability"] = [reliability_figure({g: part}) for g, part in categories.items()]
     return found
 
 
@@ -50,22 +69,25 @@ def pit_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
 
 def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
     """How many values lie in central intervals, for each amount of evidence."""
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    # Amounts stand above each other, where there is room for their names on a phone too.
+    figure = Figure(figsize=(NARROW, 0.5 * len(numbers) + 1.3), layout="constrained")
     axes = figure.subplots()
     for number, level in enumerate(LEVELS):
         found = [part.coverage(level) for part in numbers.values()]
         axes.errorbar(
-            [place + 0.06 * (number - 1) for place in range(len(found))],
             [estimate.value for estimate in found],
-            yerr=[2 * estimate.se for estimate in found],
+            [place + 0.12 * (number - 1) for place in range(len(found))],
+            xerr=[2 * estimate.se for estimate in found],
             fmt="o",
             color=f"C{number}",
-            label=f"{level:.0%} intervals",
+            label=f"{level:.0%}",
         )
-        axes.axhline(level, color=f"C{number}", linewidth=0.8)
-    axes.set_xticks(range(len(numbers)), list(numbers))
-    axes.set(xlabel="given of the row", ylabel="share of values inside", ylim=(0, 1))
-    axes.legend(loc="lower right")
+        axes.axvline(level, color=f"C{number}", linewidth=0.8)
+    axes.set_yticks(range(len(numbers)), list(numbers))
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set(ylabel="given of the row", xlabel="share of values inside", xlim=(0, 1.02))
+    axes.legend(loc="center left", title="intervals of", fontsize=9, title_fontsize=9)
     return figure
 
 

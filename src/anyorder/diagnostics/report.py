@@ -1,10 +1,11 @@
 """All diagnostics of a model on some rows: numbers, a sentence each, JSON and plots."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from anyorder.diagnostics.calibration import (
     LEVELS,
@@ -19,11 +20,11 @@ from anyorder.diagnostics.marginalisation import MarginalisationGap
 from anyorder.diagnostics.orders import OrderSpread, PathGap
 from anyorder.errors import ConfigError
 
-CHANCE = 0.87
-"""The mean distance of n uniform numbers from uniform, times the root of n."""
-
 SUSPICIOUS = 0.01
 """A p-value below this is not taken for chance: the share of false alarms of a sentence."""
+
+DOUBTFUL = 0.1
+"""A p-value between these two is worth another look."""
 
 OFF = 0.05
 """Probabilities that are off by this much mislead."""
@@ -92,11 +93,11 @@ class Check:
     def _columns_sentence(self) -> str:
         off = self.columns_off()
         if not off:
-            return "No column's probabilities are off beyond chance."
+            return "No column's probabilities are further off than chance explains."
         return (
-            f'The probabilities of "{off[0].name}" are off the most, by up to '
-            f"{off[0].distance:.1%}; {len(off)} of {len(self.columns())} columns are off beyond "
-            "chance."
+            f"The probabilities of {len(off)} of {len(self.columns())} columns are further off "
+            f'than chance explains, those of "{off[0].name}" the most: by up to '
+            f"{_points(off[0].distance)}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -134,42 +135,78 @@ class Check:
 
 
 def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
-    """Coverage of the widest intervals, with the evidence for which probabilities are worst."""
+    """How many values lie in the widest intervals, as its plot has it, and whether all is well."""
     level = LEVELS[-1]
-    given, worst = max(found.items(), key=lambda item: item[1].distance * len(item[1].pit) ** 0.5)
-    coverage, chance = worst.coverage(level), CHANCE / math.sqrt(len(worst.pit))
-    # Bonferroni's correction: the worst of several is looked at.
-    is_real = len(found) * worst.p_value < SUSPICIOUS
+    each = [part.coverage(level) for part in found.values()]
+    shares = [part.value for part in each]
+    mean = float(torch.cat([part.rows for part in each]).mean())
+    held = (
+        f"Numbers: {level:.0%} intervals hold {mean:.1%} of the values "
+        f"({min(shares):.1%} to {max(shares):.1%}, depending on how much is given)"
+    )
+    chances = {given: part.p_value for given, part in found.items()}
+    off = [given for given in found if _is_real(chances, given)]
+    if not off:
+        return f"{held}; {_no_blame(chances)}."
+    worst = max(off, key=lambda given: found[given].distance)
+    distance = found[worst].distance
     return (
-        f"Numbers are calibrated worst with {given} given: {level:.0%} intervals hold "
-        f"{percent(coverage)} of the values, and stated probabilities are off by up to "
-        f"{worst.distance:.1%} (chance alone: about {chance:.1%}), "
-        f"{_trust(worst.distance, is_real)}."
+        f"{held}. With {worst} given, stated probabilities are off by up to {_points(distance)}, "
+        f"{_blame(distance)}."
     )
 
 
 def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
-    """How sure of its best guess the model is against how often it is right, where worst."""
-    # The least p-value of redraws is that of all that is far off: the error decides among these.
-    given, worst = min(
-        found.items(), key=lambda item: (item[1].hit_p_value, -item[1].error_beyond_chance)
+    """How sure of its best guess the model is, how often it is right, and whether all is well."""
+    hits, sure = (
+        torch.cat([getattr(part, name) for part in found.values()]).double()
+        for name in ("hit", "confidence")
     )
-    right, chance = worst.accuracy, worst.expected_by_chance
-    said = right.value + worst.overconfidence.value
-    # Bonferroni's correction: it holds although the same rows are there with more or less given.
-    is_real = len(found) * worst.hit_p_value < SUSPICIOUS
+    held = (
+        f"Categories: the most probable level is said to be right in {float(sure.mean()):.1%} of "
+        f"the cases, and is in {float(hits.mean()):.1%}"
+    )
+    chances = {given: part.hit_p_value for given, part in found.items()}
+    off = [given for given in found if _is_real(chances, given)]
+    if not off:
+        return f"{held}; {_no_blame(chances)}."
+    worst = max(off, key=lambda given: found[given].error_beyond_chance)
+    part, error = found[worst], found[worst].expected_error
+    said = part.accuracy.value + part.overconfidence.value
     return (
-        f"Categories are calibrated worst with {given} given: the most probable level is said to "
-        f"be right in {said:.1%} of the rows and is in {percent(right)}; "
-        f"stated probabilities are off by {worst.expected_error:.1%} on average "
-        f"(chance alone: about {chance:.1%}), {_trust(worst.expected_error, is_real)}."
+        f"{held}. With {worst} given, it is said to be in {said:.1%} and is in "
+        f"{percent(part.accuracy)}, and stated probabilities are off by {_points(error)} on "
+        f"average, {_blame(error)}."
     )
 
 
-def _trust(distance: float, is_real: bool) -> str:
-    """What to think of stated probabilities that are so far off."""
-    if not is_real:
-        return "no more than chance would do"
+def _points(share: float) -> str:
+    """A difference of two percentages."""
+    return f"{100 * share:.1f} percentage points"
+
+
+def _is_real(chances: Mapping[str, float], given: str) -> bool:
+    """Whether chance does not explain what was found with so much given.
+
+    Bonferroni's correction: one amount of several is looked at. It holds although the same rows
+    are there with more or less given.
+    """
+    return len(chances) * chances[given] < SUSPICIOUS
+
+
+def _no_blame(chances: Mapping[str, float]) -> str:
+    """What to think of probabilities that chance may have put so far off."""
+    share = len(chances) * min(chances.values())  # that chance does it with one of the amounts
+    often = "may well" if share > 0.5 else f"would, in up to {share:.0%} of such checks,"
+    meaning = "so nothing speaks against these probabilities"
+    if share < DOUBTFUL:
+        meaning = "which is no proof against these probabilities: check more rows"
+    return f"a perfect model {often} look as far off by chance, {meaning}"
+
+
+def _blame(distance: float) -> str:
+    """What to think of probabilities that are really so far off."""
+    rarely = f"more than a perfect model would be in {1 - SUSPICIOUS:.0%} of such checks"
     if distance < OFF:
-        return "which is real but small"
-    return "so do not take them at their word"
+        return f"{rarely}: that is real, but too little to matter for most uses"
+    return f"{rarely}: do not take them at their word"
