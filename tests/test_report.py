@@ -1,6 +1,9 @@
 """Reports: pages that stand alone, and say what is so."""
 
+import json
 import re
+from functools import partial
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -104,7 +107,7 @@ def test_a_page_escapes_what_it_is_given():
 
 
 def test_a_table_is_reported(model, people):
-    page = table_report(model, people, name="people.csv")
+    page = table_report(model, people, name="people", data="people.csv")
     found = stands_alone(page)
     assert "Draws beside real rows" in found.titles
     assert "Does it agree with itself?" in found.titles
@@ -125,7 +128,7 @@ def test_columns_are_drawn_as_what_the_model_takes_them_for():
     )
     types = {"code": "ignore", "day": "datetime"}
     model = TableModel(**SHAPE, max_steps=3, types=types, missing_values=[-999]).fit(frame)
-    page = table_report(model, frame, name="rows.csv")
+    page = table_report(model, frame, name="rows", data="rows.csv")
     section = next(part for part in page.sections if part.title == "Draws beside real rows")
     _, columns, _, grid = section.blocks
     titles = [axes.get_title() for axes in columns.source.axes]
@@ -138,18 +141,25 @@ def test_columns_are_drawn_as_what_the_model_takes_them_for():
 
 def test_columns_that_are_always_given_are_those_of_rows(people):
     model = TableModel(**SHAPE, max_steps=3, context=["job"], queries=[(["job"], ["age"], 1.0)])
-    page = table_report(model.fit(people), people, name="people.csv")
+    page = table_report(model.fit(people), people, name="people", data="people.csv")
     assert "QueryList" in page.html()
 
 
-def test_text_and_images_are_reported():
-    text = embedded_text()
-    letters = TextModel(length=12, **SHAPE, settings=SETTINGS).fit(text)
-    assert "Holes and fills" in stands_alone(text_report(letters, text)).titles
-    digits = bundled_digits()
-    images = ImageModel(**SHAPE, settings=SETTINGS).fit(digits)
-    found = stands_alone(image_report(images, digits))
-    assert "Painted parts" in found.titles
+@pytest.mark.parametrize(
+    ("make", "read", "report", "title"),
+    [
+        (partial(TextModel, length=12), embedded_text, text_report, "Holes and fills"),
+        (ImageModel, bundled_digits, image_report, "Painted parts"),
+    ],
+    ids=["text", "images"],
+)
+def test_text_and_images_are_reported(make, read, report, title):
+    data = read()
+    model = make(**SHAPE, settings=SETTINGS).fit(data)
+    page = report(model, data, name="run")
+    assert title in stands_alone(page).titles
+    said = [b.sentences for part in page.sections for b in part.blocks if isinstance(b, Points)]
+    assert model.check(data).calibration_sentences() in said  # as `anyorder check` has it
 
 
 def test_surprise_is_that_of_single_cells(model, people):
@@ -210,7 +220,7 @@ def test_a_line_that_is_no_whole_one_is_left_out(tmp_path, cut):
 
 
 def test_columns_that_a_file_lacks_are_not_drawn(model, people):
-    page = table_report(model, people[["job", "member", "age"]], name="people.csv")
+    page = table_report(model, people[["job", "member", "age"]], name="people", data="people.csv")
     assert stands_alone(page)
     assert "Clouds of pairs of age, job, member" in page.html()
 
@@ -239,9 +249,34 @@ def test_the_command_writes_a_page(model, people, tmp_path, capsys):
     out = tmp_path / "deep" / "report.html"
     arguments = ["evaluate", str(tmp_path / "run"), str(rows), "--report"]
     main([*arguments, str(out)])
-    assert "A model of rows.csv" in out.read_text()
+    page = unescape(out.read_text())
+    assert '<h1>The model "run"</h1>' in page
+    assert "Evaluated on rows.csv." in page
     for odd in ("report.pdf", str(tmp_path)):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, odd])
         assert stop.value.code == 2
     assert "`--report` must end in .html" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", ["0", "3"])
+def test_the_page_says_of_a_file_what_check_says(
+    model, people, tmp_path, capsys, monkeypatch, seed
+):
+    """Both look at the same rows in the same order, though the page keeps more of them."""
+    for module in ("commands.checking.CHECKED_ROWS", "report.table.CHECKED_ROWS"):
+        monkeypatch.setattr(f"anyorder.{module}", 40)
+    monkeypatch.setattr("anyorder.commands.reporting.MOST_ROWS", 70)
+    for module in ("checking", "reporting"):  # parts of the file, which end elsewhere for each
+        monkeypatch.setattr(f"anyorder.commands.{module}.ROWS_AT_ONCE", len(module))
+    model.save(tmp_path / "run")
+    people.to_csv(tmp_path / "rows.csv", index=False)
+    of_file = [str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--seed", seed]
+    main(["evaluate", *of_file, "--report", str(tmp_path / "page.html")])
+    capsys.readouterr()
+    main(["check", *of_file, "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["rows"] == 40
+    page = unescape((tmp_path / "page.html").read_text())
+    for sentence in found["sentences"]:
+        assert f"<li>{sentence}</li>" in page

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -41,26 +42,27 @@ def write_report(
     from anyorder.report.table import table_report
     from anyorder.report.text import text_report
 
+    name = run.resolve().name  # of "." too
     training = run / "training" if (run / "training").is_dir() else None
+    options: dict[str, Any] = {"name": name, "training": training, "seed": seed, "progress": True}
     if isinstance(model, TableModel):
         rows, seen = sampled_rows(model, Path(file), seed=seed)
-        name = Path(file).name
-        page = table_report(
-            model, rows, name=name, training=training, seen=seen, seed=seed, progress=True
-        )
+        page = table_report(model, rows, data=Path(file).name, seen=seen, **options)
     elif isinstance(model, ImageModel):
-        images = images_for(model, file)
-        page = image_report(model, images, training=training, seed=seed, progress=True)
+        page = image_report(model, images_for(model, file), **options)
     else:
-        text = read_text(file)
-        page = text_report(model, text, training=training, seed=seed, progress=True)
+        page = text_report(model, read_text(file), **options)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, page.html())
     note(f"Written: {out}, a page for any browser.")
 
 
 def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFrame, bool]:
-    """Rows of a file, at most so many and at random, and whether the model was trained on them."""
+    """Rows of a file, at most so many and at random, and whether the model was trained on them.
+
+    They are in random order, so that the first of them are those that `check` takes: the rows of
+    the least random numbers, which both draw from the same seed.
+    """
     sampling, kept, rows = Sampling(MOST_ROWS, seed=seed), pd.DataFrame(), RowPrint()
     for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
         kept = pd.concat([kept, frame]).iloc[sampling.keep(len(frame)).numpy()]

@@ -62,7 +62,9 @@ def table_act(run: Path, seed: int) -> list[Section]:
     _ask(model, kept)
     _fill(model, kept, seed)
     _query(run, seed)
-    page = table_report(model, kept, name="penguins", training=run / "training", seed=seed)
+    page = table_report(
+        model, kept, name="penguins", data="penguins", training=run / "training", seed=seed
+    )
     return [
         replace(part, title=f"A table: {part.title[0].lower()}{part.title[1:]}")
         for part in page.sections

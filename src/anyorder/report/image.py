@@ -10,11 +10,9 @@ from anyorder.data.image_files import png_bytes
 from anyorder.data.image_grid import picture_grid
 from anyorder.data.image_holes import half_hole
 from anyorder.estimators.image import ImageModel
+from anyorder.estimators.image_answers import EVALUATED
 from anyorder.report.page import Page, Picture, Section, Words
 from anyorder.report.sections import asked_sections, settings_section, training_section
-
-ROWS = 128
-"""Images that are asked about."""
 
 SHOWN, DRAWS = 6, 3
 """Images that are completed, and how often."""
@@ -24,6 +22,7 @@ def image_report(
     model: ImageModel,
     images: Images,
     *,
+    name: str,
     training: Path | None = None,
     seed: int = 0,
     progress: bool = False,
@@ -33,11 +32,12 @@ def image_report(
     Args:
         model: Fitted.
         images: Their test part is read.
+        name: What to call the model.
         training: The folder of its training, for the curve.
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
-    x = to_x(images.test[:ROWS])
+    x = to_x(images.test[:EVALUATED])
     names = {"cell": "pixel", "dimension": "dimension"}
     asked = asked_sections(model, images, x, **names, seed=seed, progress=progress)
     height, width, channels = images.shape
@@ -49,9 +49,10 @@ def image_report(
         settings_section(model.options | asdict(model.settings)),
     ]
     words = (
-        f"Images of {height}x{width} pixels and {channels} channel(s): any part given any other."
+        f"A model of images of {height}x{width} pixels and {channels} channel(s): any part given "
+        f"any other. Evaluated on the test part of {images.name}."
     )
-    return Page(f"A model of {images.name}", words, sections, asked.facts)
+    return Page(f'The model "{name}"', words, sections, asked.facts)
 
 
 def painted_section(model: ImageModel, images: Images, seed: int) -> Section:

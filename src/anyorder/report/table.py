@@ -11,10 +11,12 @@ from anyorder.commands.showing import words
 from anyorder.data.coercion import read_datetimes, read_durations, read_floats
 from anyorder.data.columns import NumberColumn
 from anyorder.data.table import TableSchema
+from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.errors import AnyOrderWarning, QueryError
 from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_answers import CHECKED_ROWS
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
 from anyorder.random_sets import seeded
@@ -42,6 +44,7 @@ def table_report(
     frame: pd.DataFrame,
     *,
     name: str,
+    data: str,
     training: Path | None = None,
     seen: bool = False,
     seed: int = 0,
@@ -51,16 +54,20 @@ def table_report(
 
     Args:
         model: Fitted.
-        frame: Rows, better such as it has not seen.
-        name: What to call them.
+        frame: Rows in random order, better such as it has not seen. The first are checked, as many
+            as `anyorder check` takes: of the same file and seed, both say the same.
+        name: What to call the model.
+        data: What to call the rows.
         training: The folder of its training, for the curve.
         seen: Whether these are the rows that it was trained on.
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
     table = model.table_
-    check = model.check(frame, rows=len(frame), random_state=seed, progress=progress)
     x, missing = table.encode(frame)
+    check = check_model(
+        model.model_, x[:CHECKED_ROWS], missing[:CHECKED_ROWS], seed=seed, progress=progress
+    )
     worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
     joint = Estimate(torch.from_numpy(model.log_prob(frame)))
     with warnings.catch_warnings():
@@ -80,7 +87,8 @@ def table_report(
         training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
     ]
-    return Page(f"A model of {name}", "A table: any columns given any others.", sections, facts)
+    words = f"A model of a table: any columns given any others. Evaluated on {data}."
+    return Page(f'The model "{name}"', words, sections, facts)
 
 
 def _columns_section(model: TableModel) -> Section:

@@ -7,12 +7,10 @@ import torch
 
 from anyorder.data.text import Text, chunks, decode
 from anyorder.estimators.text import TextModel
+from anyorder.estimators.text_answers import CHECKED_CHUNKS
 from anyorder.random_sets import seeded
 from anyorder.report.page import Code, Page, Section, Words
 from anyorder.report.sections import asked_sections, settings_section, training_section
-
-ROWS = 128
-"""Chunks that are asked about."""
 
 EXAMPLES, FILLS, HOLES = 3, 2, 0.3
 """Chunks that are shown, how often each is filled, and how many of its characters are holes."""
@@ -22,6 +20,7 @@ def text_report(
     model: TextModel,
     text: Text,
     *,
+    name: str,
     training: Path | None = None,
     seed: int = 0,
     progress: bool = False,
@@ -31,11 +30,12 @@ def text_report(
     Args:
         model: Fitted.
         text: Its test part is read.
+        name: What to call the model.
         training: The folder of its training, for the curve.
         seed: Of draws and questions.
         progress: Whether a line shows how the check goes.
     """
-    x = chunks(text.test, model.length, ROWS)
+    x = chunks(text.test, model.length, CHECKED_CHUNKS)
     names = {"cell": "character", "dimension": "character"}
     asked = asked_sections(model, text, x, **names, seed=seed, progress=progress)
     places = [str(place) for place in range(model.length)]
@@ -45,8 +45,11 @@ def text_report(
         training_section(training, model.queries, places, dimension=names["dimension"]),
         settings_section({"length": model.length, **asdict(model.settings)}),
     ]
-    words = f"Text: any characters of a chunk of {model.length} given any others."
-    return Page(f"A model of {text.name}", words, sections, asked.facts)
+    words = (
+        f"A model of text: any characters of a chunk of {model.length} given any others. "
+        f"Evaluated on the test part of {text.name}."
+    )
+    return Page(f'The model "{name}"', words, sections, asked.facts)
 
 
 def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:
