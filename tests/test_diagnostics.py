@@ -406,7 +406,7 @@ def test_calibrated_numbers_are_told_as_their_plot_has_them(generator):
     dots = np.concatenate([line.get_xdata() for line in coverage_figure(found).axes[0].lines])
     assert {min(shares), max(shares)} <= set(dots)
     assert f"({min(shares):.1%} to {max(shares):.1%}, depending on how much" in sentence
-    assert "look as far off by chance, so nothing speaks against" in sentence
+    assert "nothing speaks against these probabilities" in sentence
     assert "given," not in sentence
 
 
@@ -414,7 +414,7 @@ def test_what_chance_seldom_does_is_no_proof():
     pit = torch.linspace(0.1, 1, 200).double()
     assert 0.01 < ks_p_value(ks_distance(pit), 200) < 0.1
     sentence = _numbers_sentence(calibrated([pit]))
-    assert "no proof against these probabilities: check more rows" in sentence
+    assert "would look as far off in up to 3% of such checks: that is no proof" in sentence
 
 
 def test_numbers_that_are_off_are_blamed(generator):

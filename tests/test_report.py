@@ -23,10 +23,10 @@ from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.text import TextModel
 from anyorder.queries import log_prob
-from anyorder.report.figures import columns_figure, pairs_figure
+from anyorder.report.figures import column_figures, pair_figures
 from anyorder.report.image import image_report
-from anyorder.report.page import Code, Grid, Page, Points, Section, Words
-from anyorder.report.sections import read_curves, training_section
+from anyorder.report.page import Code, Grid, Page, Panels, Points, Section, Words
+from anyorder.report.sections import NATS, read_curves, training_section
 from anyorder.report.table import table_report
 from anyorder.report.text import text_report
 from anyorder.training.progress import Metrics
@@ -113,6 +113,19 @@ def test_a_table_is_reported(model, people):
     assert "Does it agree with itself?" in found.titles
     assert len(found.images) >= 5
     assert dict(page.facts)["rows asked about"] == "120"
+    # What a nat is stands where nats are first told of, and nowhere else.
+    before, *after = re.sub("<[^>]*>", "", page.html()).split(NATS)
+    assert len(after) == 1
+    assert len(re.findall("nats", before)) == 1
+
+
+def test_figures_are_narrow_enough_to_be_read_on_a_phone(model, people):
+    """A phone shows some 320 pixels beside its margins: letters may shrink by a fifth, no more."""
+    page = table_report(model, people, name="people", data="people.csv")
+    panels = [b for part in page.sections for b in part.blocks if isinstance(b, Panels)]
+    assert len(panels) >= 5
+    for picture in (picture for part in panels for picture in part.pictures):
+        assert picture.source.get_figwidth() * 96 <= 320 / 0.8
 
 
 def test_columns_are_drawn_as_what_the_model_takes_them_for():
@@ -131,10 +144,11 @@ def test_columns_are_drawn_as_what_the_model_takes_them_for():
     page = table_report(model, frame, name="rows", data="rows.csv")
     section = next(part for part in page.sections if part.title == "Draws beside real rows")
     _, columns, _, grid = section.blocks
-    titles = [axes.get_title() for axes in columns.source.axes]
+    axes = [picture.source.axes[0] for picture in columns.pictures]
+    titles = [part.get_title() for part in axes]
     assert titles == ["day", "count", "lasts"]
-    assert isinstance(columns.source.axes[0].xaxis.get_major_formatter(), ConciseDateFormatter)
-    assert columns.source.axes[1].get_xlim()[0] > -100  # a marker is no number
+    assert isinstance(axes[0].xaxis.get_major_formatter(), ConciseDateFormatter)
+    assert axes[1].get_xlim()[0] > -100  # a marker is no number
     assert grid.titles == ["day", "count", "lasts"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", row[0]) for row in grid.rows)
 
@@ -205,9 +219,10 @@ def test_both_curves_are_in_bits_and_say_so(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     curves = read_curves(tmp_path)
     assert curves["training rows"] == curves["held-out rows"]
-    picture = training_section(tmp_path, None, ["a"], dimension="cell").blocks[-1]
-    assert "in bits a cell: training rows from 2.89 to 1.44" in picture.alt
-    assert picture.source.axes[0].get_ylabel() == "bits a cell"
+    panels = training_section(tmp_path, None, ["a"], dimension="cell").blocks[-1]
+    for name, picture in zip(curves, panels.pictures, strict=True):
+        assert picture.alt == f"Loss on {name}, bits a cell: from 2.89 to 1.44"
+        assert picture.source.axes[0].get_ylabel() == "bits a cell"
 
 
 @pytest.mark.parametrize("cut", [b'{"step": 3, "lo', b'{"step": 3, "loss": "\xff', b"\xff", b"3"])
@@ -222,14 +237,16 @@ def test_a_line_that_is_no_whole_one_is_left_out(tmp_path, cut):
 def test_columns_that_a_file_lacks_are_not_drawn(model, people):
     page = table_report(model, people[["job", "member", "age"]], name="people", data="people.csv")
     assert stands_alone(page)
-    assert "Clouds of pairs of age, job, member" in page.html()
+    for pair in ("age and job", "age and member", "job and member"):
+        assert f"Clouds of {pair}, of rows" in page.html()
 
 
 def test_dollars_are_drawn_as_they_are():
     levels = ["$1-$5", r"$\frac$", r"\$", "$"] * 10
     frame = pd.DataFrame({r"$\frac$": levels, "$a$": np.arange(40.0)})
     drawn = frame.sample(30, random_state=0)
-    for figure in (columns_figure(frame, drawn), pairs_figure(frame, drawn)):
+    drawings = (column_figures(frame, drawn), pair_figures(frame, drawn))
+    for figure in (next(iter(found.values())) for found in drawings):
         figure.canvas.draw()
         texts = [text for text in figure.findobj(Text) if "frac" in text.get_text()]
         assert texts

@@ -80,14 +80,15 @@ def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
             xerr=[2 * estimate.se for estimate in found],
             fmt="o",
             color=f"C{number}",
-            label=f"{level:.0%}",
+            label=f"{level:.0%} intervals",
         )
         axes.axvline(level, color=f"C{number}", linewidth=0.8)
     axes.set_yticks(range(len(numbers)), list(numbers))
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set(ylabel="given of the row", xlabel="share of values inside", xlim=(0, 1.02))
-    axes.legend(loc="center left", title="intervals of", fontsize=9, title_fontsize=9)
+    options = {"ncols": len(LEVELS), "fontsize": 9, "columnspacing": 0.8, "handletextpad": 0.1}
+    figure.legend(loc="outside upper center", frameon=False, **options)
     return figure
 
 

@@ -147,7 +147,7 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
     chances = {given: part.p_value for given, part in found.items()}
     off = [given for given in found if _is_real(chances, given)]
     if not off:
-        return f"{held}; {_no_blame(chances)}."
+        return f"{held}. {_no_blame(chances)}."
     worst = max(off, key=lambda given: found[given].distance)
     distance = found[worst].distance
     return (
@@ -169,7 +169,7 @@ def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     chances = {given: part.hit_p_value for given, part in found.items()}
     off = [given for given in found if _is_real(chances, given)]
     if not off:
-        return f"{held}; {_no_blame(chances)}."
+        return f"{held}. {_no_blame(chances)}."
     worst = max(off, key=lambda given: found[given].error_beyond_chance)
     part, error = found[worst], found[worst].expected_error
     said = part.accuracy.value + part.overconfidence.value
@@ -197,11 +197,13 @@ def _is_real(chances: Mapping[str, float], given: str) -> bool:
 def _no_blame(chances: Mapping[str, float]) -> str:
     """What to think of probabilities that chance may have put so far off."""
     share = len(chances) * min(chances.values())  # that chance does it with one of the amounts
-    often = "may well" if share > 0.5 else f"would, in up to {share:.0%} of such checks,"
-    meaning = "so nothing speaks against these probabilities"
+    often = "may well look as far off"
+    if share <= 0.5:
+        often = f"would look as far off in up to {share:.0%} of such checks"
+    meaning = "nothing speaks against these probabilities"
     if share < DOUBTFUL:
-        meaning = "which is no proof against these probabilities: check more rows"
-    return f"a perfect model {often} look as far off by chance, {meaning}"
+        meaning = "that is no proof against these probabilities, but reason to check more rows"
+    return f"By chance, a perfect model {often}: {meaning}"
 
 
 def _blame(distance: float) -> str:

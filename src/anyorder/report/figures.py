@@ -1,79 +1,82 @@
 """The pictures of a report; they need matplotlib."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from pandas.api import types
 
+from anyorder.diagnostics.plots import NARROW
 from anyorder.estimators.conditional import as_label
 from anyorder.evaluation import Estimate
 
 REAL, DRAWN = "#2458a6", "#e0812b"
 """Blue and orange: told apart by most people who see few colours."""
 
-BINS, MOST_LEVELS, DOTS = 24, 8, 400
-"""Bars of a number, levels of a category that are named, dots of a cloud."""
+BINS, MOST_LEVELS, FEW_LEVELS, DOTS = 24, 8, 4, 400
+"""Bars of a number, levels of a category that are shown, and named beside a cloud, and its dots."""
 
 CUT = 0.005
 """The share of the rows to each side that a histogram leaves out: outliers would flatten it."""
 
 
-def curve_figure(curves: Mapping[str, Sequence[tuple[float, float]]], units: str) -> Figure:
+def curve_figures(
+    curves: Mapping[str, Sequence[tuple[float, float]]], units: str
+) -> dict[str, Figure]:
     """How a training went: for each name, (minutes, value)."""
-    figure = Figure(figsize=(3.6 * len(curves), 2.8), layout="constrained")
-    places = figure.subplots(1, len(curves), squeeze=False)[0]
-    for axes, (name, points) in zip(places, curves.items(), strict=True):
+    found = {}
+    for name, points in curves.items():
+        figure = found[name] = Figure(figsize=(NARROW, 2.6), layout="constrained")
+        axes = figure.subplots()
         minutes, values = zip(*points, strict=True)
         axes.plot(minutes, values, color=REAL, linewidth=1.2)
         # The first steps are far off; what matters is where it went.
         top = float(np.quantile(values, 0.97)) if len(values) > 30 else max(values)
         low = min(values)
         axes.set_ylim(low - 0.05 * (top - low) - 1e-9, top + 0.05 * (top - low) + 1e-9)
-        axes.set(title=name, xlabel="minutes")
-    places[0].set_ylabel(units)
-    return figure
+        axes.set(title=name, xlabel="minutes", ylabel=units)
+    return found
 
 
 def worth_figure(found: Mapping[str, Estimate], units: str) -> Figure:
     """How surprising a cell is, by how much is given; bars of two standard errors."""
-    figure = Figure(figsize=(5.5, 3), layout="constrained")
+    # Amounts stand above each other, where there is room for their names on a phone too.
+    figure = Figure(figsize=(NARROW, 0.4 * len(found) + 0.9), layout="constrained")
     axes = figure.subplots()
     axes.errorbar(
-        range(len(found)),
         [part.value for part in found.values()],
-        yerr=[2 * part.se for part in found.values()],
+        range(len(found)),
+        xerr=[2 * part.se for part in found.values()],
         fmt="o-",
         color=REAL,
         capsize=3,
     )
-    axes.set_xticks(range(len(found)), list(found))
-    axes.set(xlabel="given of the other cells", ylabel=units)
+    axes.set_yticks(range(len(found)), list(found))
+    axes.invert_yaxis()
+    axes.set(ylabel="given of the rest", xlabel=units)
     return figure
 
 
-def columns_figure(real: pd.DataFrame, drawn: pd.DataFrame) -> Figure:
+def column_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[str, Figure]:
     """The distribution of each column, of rows and of draws."""
-    across = min(3, len(real.columns))
-    down = -(-len(real.columns) // across)
-    figure = Figure(figsize=(3.2 * across, 2.1 * down), layout="constrained")
-    places = figure.subplots(down, across, squeeze=False).flatten()
-    for axes in places[len(real.columns) :]:
-        axes.set_axis_off()
-    for axes, name in zip(places, real.columns, strict=False):
+    found = {}
+    for name in real.columns:
+        figure = found[name] = Figure(figsize=(2.8, 2.1), layout="constrained")
+        axes = figure.subplots()
         if is_number(real[name]):
             _histograms(axes, _plain(real[name]), _plain(drawn[name]))
             if types.is_datetime64_any_dtype(real[name].dtype):
                 date_axis(axes)
         else:
             _bars(axes, real[name], drawn[name])
-        axes.set_title(as_label(name), fontsize=10)
+        axes.set_title(as_label(name), fontsize=11)
         axes.set_yticks([])
-    places[0].legend(fontsize=8)
-    return figure
+    return found
 
 
 def date_axis(axes: Any) -> None:
@@ -81,38 +84,46 @@ def date_axis(axes: Any) -> None:
     ticks = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(ticks)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="x", labelsize=9)
 
 
-def pairs_figure(real: pd.DataFrame, drawn: pd.DataFrame) -> Figure:
-    """Clouds of pairs of columns: rows below the diagonal, draws above it, on the same axes."""
-    names = list(real.columns)
-    figure = Figure(figsize=(2.1 * len(names), 2.1 * len(names)), layout="constrained")
-    places = figure.subplots(len(names), len(names), squeeze=False)
-    values = {name: _places(real[name], drawn[name]) for name in names}
-    for i, down in enumerate(names):
-        for j, across in enumerate(names):
-            axes, part = places[i][j], 0 if i > j else 1
-            axes.set_xticks([])
-            axes.set_yticks([])
-            if i == 0:
-                axes.set_title(as_label(across), fontsize=9)
-            if j == 0:
-                axes.set_ylabel(as_label(down), fontsize=9)
-            if i == j:
-                _histograms(axes, *values[down])
-                continue
-            for name, limits in ((across, axes.set_xlim), (down, axes.set_ylim)):
-                limits(*_limits(np.concatenate(values[name])))
+def pair_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[tuple[str, str], Figure]:
+    """Clouds of each pair of columns: rows, and beside them draws, on the same axes."""
+    found = {}
+    values = {name: _places(real[name], drawn[name]) for name in real.columns}
+    for across, down in combinations(real.columns, 2):
+        figure = found[across, down] = Figure(figsize=(NARROW, 2.3), layout="constrained")
+        places = figure.subplots(1, 2, sharex=True, sharey=True)
+        kinds = zip(places, ("rows", "draws"), (REAL, DRAWN), strict=True)
+        for part, (axes, title, colour) in enumerate(kinds):
             axes.scatter(
                 values[across][part][:DOTS],
                 values[down][part][:DOTS],
-                s=5,
+                s=7,
                 alpha=0.45,
                 linewidths=0,
-                color=(REAL, DRAWN)[part],
+                color=colour,
             )
-    return figure
+            axes.set_title(title, fontsize=11, color=colour)
+            for name, limits in ((across, axes.set_xlim), (down, axes.set_ylim)):
+                limits(*_limits(np.concatenate(values[name])))
+            _ticks(axes.xaxis, real[across], rotation=25, ha="right")
+        _ticks(places[0].yaxis, real[down])
+        figure.supxlabel(as_label(across), fontsize=10)
+        figure.supylabel(as_label(down), fontsize=10)
+    return found
+
+
+def _ticks(axis: Any, values: pd.Series, **options: Any) -> None:
+    """Few of a number, the names of levels if they are few, and none otherwise."""
+    levels = [] if is_number(values) else _levels(values)
+    if types.is_datetime64_any_dtype(values.dtype) or len(levels) > FEW_LEVELS:
+        axis.set_ticks([])
+    elif levels:
+        axis.set_ticks(range(len(levels)), _short(levels), fontsize=9, **options)
+    else:
+        axis.set_major_locator(MaxNLocator(3))
+        axis.set_tick_params(labelsize=9)
 
 
 def is_number(values: pd.Series) -> bool:
@@ -165,24 +176,26 @@ def _limits(values: Any) -> tuple[float, float]:
 
 def _histograms(axes: Any, real: Any, drawn: Any) -> None:
     low, high = _limits(real)
-    for values, colour, label in ((real, REAL, "rows"), (drawn, DRAWN, "draws")):
+    for values, colour in ((real, REAL), (drawn, DRAWN)):
         inside = values[np.isfinite(values)]
         counts, edges = np.histogram(inside, bins=BINS, range=(low, high))
         heights = counts / max(len(inside), 1)
-        axes.stairs(heights, edges, color=colour, fill=label == "rows", alpha=0.45, label=label)
-        if label == "draws":
+        axes.stairs(heights, edges, color=colour, fill=colour == REAL, alpha=0.45)
+        if colour == DRAWN:
             axes.stairs(heights, edges, color=colour, linewidth=1.4)
 
 
 def _bars(axes: Any, real: pd.Series, drawn: pd.Series) -> None:
     levels = _levels(real)
-    for place, (values, colour, label) in enumerate(
-        ((real, REAL, "rows"), (drawn, DRAWN, "draws"))
-    ):
+    for place, (values, colour) in enumerate(((real, REAL), (drawn, DRAWN))):
         shares = values.dropna().value_counts(normalize=True)
         heights = [float(shares.get(level, 0.0)) for level in levels]
         across = [i + 0.4 * (place - 0.5) for i in range(len(levels))]
-        axes.bar(across, heights, width=0.38, color=colour, alpha=0.6, label=label)
-    short = [str(level) if len(str(level)) <= 12 else f"{str(level)[:11]}…" for level in levels]
-    short = [as_label(level) for level in short]
-    axes.set_xticks(range(len(levels)), short, fontsize=7, rotation=30, ha="right")
+        axes.bar(across, heights, width=0.38, color=colour, alpha=0.6)
+    axes.set_xticks(range(len(levels)), _short(levels), fontsize=9, rotation=30, ha="right")
+
+
+def _short(levels: Sequence[Any]) -> list[str]:
+    """The names of levels, cut where they are long."""
+    names = (str(level) for level in levels)
+    return [as_label(name if len(name) <= 12 else f"{name[:11]}…") for name in names]

@@ -102,11 +102,13 @@ class Picture:
 
     def html(self) -> str:
         """As HTML."""
+        return f"<figure>{self.image()}{_caption(self.caption)}</figure>"
+
+    def image(self) -> str:
+        """As HTML, without the caption."""
         kind = ' class="pixels"' if self.pixelated else f' style="width: {self._width()}px"'
         data = base64.b64encode(self._png()).decode()
-        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
-        image = f'<img{kind} alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
-        return f"<figure>{image}{caption}</figure>"
+        return f'<img{kind} alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
 
     def _width(self) -> int:
         """Of a figure, on a screen: its letters are then as large as those around it."""
@@ -118,6 +120,23 @@ class Picture:
         file = io.BytesIO()
         self.source.savefig(file, format="png", dpi=SHARPNESS, metadata={"Software": None})
         return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Small pictures beside each other, as many as there is room for: on a phone, one."""
+
+    pictures: Sequence[Picture]
+    caption: str = ""
+
+    def html(self) -> str:
+        """As HTML."""
+        images = "".join(picture.image() for picture in self.pictures)
+        return f'<figure><div class="panels">{images}</div>{_caption(self.caption)}</figure>'
+
+
+def _caption(words: str) -> str:
+    return f"<figcaption>{escape(words)}</figcaption>" if words else ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from anyorder.data.row_print import SEEN
+from anyorder.diagnostics.gaps import nats
+from anyorder.diagnostics.plots import panels
 from anyorder.diagnostics.report import Check
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.estimators.image import ImageModel
@@ -20,8 +22,8 @@ from anyorder.evaluation import Estimate
 from anyorder.query_laws import QueryLaw
 from anyorder.query_words import question_words
 from anyorder.random_sets import seeded
-from anyorder.report.figures import curve_figure, worth_figure
-from anyorder.report.page import Block, Grid, Picture, Points, Section, Words
+from anyorder.report.figures import curve_figures, worth_figure
+from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, Words
 from anyorder.training.progress import read_metrics
 
 PACKAGES = ("anyorder", "torch", "numpy", "pandas")
@@ -29,18 +31,28 @@ PACKAGES = ("anyorder", "torch", "numpy", "pandas")
 PLOTS = {
     "coverage": (
         "Share of true values inside their 50%, 80% and 90% intervals, by evidence",
-        "Dots on their lines: intervals hold what they say. Below: too narrow.",
+        "Dots on their lines: intervals hold what they say. Left of them: too narrow. Bars are two "
+        "standard errors.",
     ),
     "pit": (
         "Histograms of where true values fall in their predicted distributions",
-        "Flat is calibrated; a U is overconfident, a hill too cautious. The band is chance.",
+        "Where true values fell, in ten parts that were called equally probable: flat is right, a "
+        "U is overconfident, a hill too cautious. In the grey band it may be chance.",
     ),
     "reliability": (
         "How often the most probable level is right, against how probable it was said to be",
-        "On the diagonal, a stated 80% is right in eight cases of ten.",
+        "On the diagonal, a stated 80% is right in eight cases of ten; below it, the model is too "
+        "sure. Bars are two standard errors.",
     ),
 }
 """What is to be seen on the pictures of a check, and what it means."""
+
+
+NATS = (
+    "A nat is the unit of surprise: what was given the probability p surprises by -ln p nats, so "
+    "the toss of a coin by 0.69 (a nat is 1.44 bits)."
+)
+"""Said once, where nats are first told of."""
 
 
 class Asked(NamedTuple):
@@ -77,7 +89,7 @@ def asked_sections(
     worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]
     facts.append(("weights", f"{model.fitted().num_parameters:,}"))
-    return Asked(facts, [*trust_sections(check), worth_section(worth, cell)])
+    return Asked(facts, [worth_section(worth, cell), *trust_sections(check)])
 
 
 def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
@@ -92,8 +104,10 @@ def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
         Words(f"{asked}. {SEEN}" if seen else f"{asked} that it should not have seen in training."),
         Points(check.calibration_sentences()),
     ]
-    drawn = check.plot()
-    blocks += [Picture(drawn[name], *PLOTS[name]) for name in PLOTS if name in drawn]
+    drawn = panels(check.numbers, check.categories)
+    for name, (alt, caption) in PLOTS.items():
+        if name in drawn:
+            blocks.append(Panels([Picture(figure, alt) for figure in drawn[name]], caption))
     found = [Section("Can its probabilities be trusted?", blocks)]
     if check.gap_sentences():
         words = Words("The same likelihood, asked for in another way, should be the same number.")
@@ -102,26 +116,31 @@ def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
     return found
 
 
-def worth_section(found: Mapping[str, Estimate], cell: str) -> Section:
+def worth_section(
+    found: Mapping[str, Estimate], cell: str, *, whole: Estimate | None = None
+) -> Section:
     """What evidence is worth.
 
     Args:
         found: The surprise of a cell by how much is given.
         cell: What a cell is called.
+        whole: The log-likelihood of a whole row, if it is told nowhere else.
     """
     first, last = (list(found.values())[place] for place in (0, -1))
-    gain = first.minus(last)
-    words = (
-        f"How surprising one {cell} is, with more and more of the others given. All of them "
-        f"together tell {gain.value:.2f} ± {gain.se:.2f} nats about it."
-    )
+    blocks: list[Block] = [
+        Words(
+            f"How surprising one {cell} is, with more and more of the others given. All of them "
+            f"together tell {nats(first.minus(last))} nats about it. {NATS}"
+        )
+    ]
+    if whole is not None:
+        words = f"The log-likelihood of a whole row is {nats(whole)} nats; more is better."
+        blocks.append(Words(words))
     alt = "Surprise by amount of evidence: " + ", ".join(
         f"{name} given {part.value:.2f}" for name, part in found.items()
     )
-    return Section(
-        "What evidence is worth",
-        [Words(words), Picture(worth_figure(found, f"nats a {cell}"), alt)],
-    )
+    blocks.append(Picture(worth_figure(found, f"surprise, nats a {cell}"), alt))
+    return Section("What evidence is worth", blocks)
 
 
 def training_section(
@@ -140,12 +159,16 @@ def training_section(
     curves = read_curves(training)
     if curves:
         units = f"bits a {dimension}"
-        alt = f"Curves of the loss in {units}: " + ", ".join(
-            f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
-            for name, points in curves.items()
-        )
-        blocks.append(Picture(curve_figure(curves, units), alt, "Lower is better."))
+        pictures = [
+            Picture(figure, f"Loss on {name}, {units}: {_ends(curves[name])}")
+            for name, figure in curve_figures(curves, units).items()
+        ]
+        blocks.append(Panels(pictures, "Lower is better."))
     return Section("How it was trained", blocks)
+
+
+def _ends(points: Sequence[tuple[float, float]]) -> str:
+    return f"from {points[0][1]:.2f} to {points[-1][1]:.2f}"
 
 
 def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:

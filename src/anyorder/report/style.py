@@ -42,6 +42,7 @@ td { overflow-wrap: break-word; max-width: 26rem; min-width: 3.5rem; }
 figure { margin: .8rem 0; }
 img { max-width: 100%; height: auto; display: block; background: #fff;
   border-radius: 6px; }
+.panels { display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: flex-start; }
 img.pixels { image-rendering: pixelated; }
 figcaption { color: var(--quiet); font-size: .9rem; max-width: 44rem; margin-top: .3rem; }
 @media print { body { background: none; max-width: none; padding: 0; font-size: 11pt; }

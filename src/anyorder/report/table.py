@@ -20,8 +20,8 @@ from anyorder.estimators.table_answers import CHECKED_ROWS
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
 from anyorder.random_sets import seeded
-from anyorder.report.figures import columns_figure, pairs_figure
-from anyorder.report.page import Grid, Page, Picture, Section, Words
+from anyorder.report.figures import column_figures, pair_figures
+from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
     settings_section,
     training_section,
@@ -77,13 +77,12 @@ def table_report(
         ("rows asked about", f"{len(frame):,}"),
         ("columns", f"{len(table.names)}"),
         ("weights", f"{model.model_.num_parameters:,}"),
-        ("joint, nats a row", f"{joint.value:.2f} ± {joint.se:.2f}"),
     ]
     sections = [
-        _columns_section(model),
-        *trust_sections(check, seen=seen),
-        worth_section(worth, "cell"),
         _draws_section(table, frame, drawn, _related(model, x, missing)),
+        worth_section(worth, "cell", whole=joint),
+        *trust_sections(check, seen=seen),
+        _columns_section(model),
         training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
     ]
@@ -120,16 +119,21 @@ def _draws_section(
         "Draws beside real rows",
         [
             Words(f"{len(drawn):,} rows were drawn from the model, nothing given."),
-            Picture(
-                columns_figure(real[some], own[some]),
-                f"Distributions of {', '.join(some)}: of rows and of draws",
-                f"Where the colours agree, the model has learnt the column.{left}",
+            Panels(
+                [
+                    Picture(figure, f"Distribution of {name}, of rows and of draws")
+                    for name, figure in column_figures(real[some], own[some]).items()
+                ],
+                "Real rows in blue, draws in orange: where they agree, the model has learnt the "
+                f"column.{left}",
             ),
-            Picture(
-                pairs_figure(real[related], own[related]),
-                f"Clouds of pairs of {', '.join(related)}: of rows and of draws",
-                "The columns that tell most about each other: real rows in blue below the "
-                "diagonal, draws in orange above it. The two triangles should mirror each other.",
+            Panels(
+                [
+                    Picture(figure, f"Clouds of {across} and {down}, of rows and of draws")
+                    for (across, down), figure in pair_figures(real[related], own[related]).items()
+                ],
+                "The columns that tell most about each other, in pairs: a dot is a row. The two "
+                "clouds of a pair should look alike.",
             ),
             Grid(modelled, rows, measured, caption="Some of the draws"),
         ],
