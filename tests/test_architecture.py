@@ -163,7 +163,7 @@ LAYERS = [
     ["serve.app"],
     ["serve.running"],
     ["commands.serving"],
-    ["commands.domains", "demo.telling", "reproduce.image_samples"],
+    ["commands.domains", "demo.telling", "demo.answer", "demo.hidden", "reproduce.image_samples"],
     ["commands.questions"],
     ["demo.text", "demo.table", "demo.digits", "demo.speed"],
     ["demo.show"],

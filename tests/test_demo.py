@@ -1,16 +1,20 @@
 """The demo runs from end to end; here with next to no training."""
 
+import re
+from html import unescape
+
 import pandas as pd
 import pytest
 
 from anyorder.cli import main
-from anyorder.demo import digits, show, speed, table
+from anyorder.demo import answer, digits, hidden, show, speed, table
+from anyorder.report.sections import NATS
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(table, "STEPS", 2)
-    monkeypatch.setattr(table, "DRAWS", 3)
+    monkeypatch.setattr(hidden, "DRAWS", 3)
     monkeypatch.setattr(digits, "STEPS", 2)
     monkeypatch.setattr(digits, "ROWS", 8)
     monkeypatch.setattr(speed, "VARIABLES", 8)
@@ -26,20 +30,34 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
         assert f"│ {name} " in shown
     for kind in table.QUESTIONS:
         assert f"│ {kind} " in shown
-    assert f"p(body_mass_g | {table.KNOWN})" in shown
+    assert f"p(body_mass_g | {answer.KNOWN})" in shown
     assert "numbers hidden in 58 penguins" in said
     assert "training masks of 8 variables" in shown
     for picture in ("penguins/query.png", "digits/grid.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<section") >= 8
+    page = unescape((tmp_path / "report.html").read_text())
+    titles = re.findall("<h2>(.*?)</h2>", page)
+    assert titles[:5] == [
+        answer.TITLE,
+        "A penguin with gaps, filled in",
+        "Text: holes and fills",
+        "Images: painted parts",
+        "Penguins: draws beside real rows",
+    ]
+    assert titles[-2:] == ["Penguins: how it was trained", "Penguins: settings and versions"]
+    assert "344 penguins of three species, a row each" in page
+    assert page.count(NATS) == 1
+    assert "nats" not in page[: page.index("<h2>Penguins: what evidence is worth")]
     assert "report.html (open it in a browser)" in said
     assert "Of 60 penguins that it has not seen, 58 have no gaps." in said
     assert "<dl>" not in page
 
 
 def test_fills_are_told_in_the_steps_of_their_column():
-    assert table._spread(pd.Series([46.1, 46.2, 53.8, 53.9])) == "46.1 .. 53.9"
+    found = hidden._filled(pd.Series([46.1, 46.2, 50.3, 53.8, 53.9]))
+    assert found == ("50.3", "90% in 46.1 .. 53.9")
+    found = hidden._filled(pd.Series(["Dream", "Biscoe", "Biscoe", "Biscoe"]))
+    assert found == ("Biscoe", "Biscoe 75%, Dream 25%")
 
 
 def test_a_command_that_is_not_found_yet_is_preceded_by_what_finds_it(tmp_path, monkeypatch):
@@ -70,7 +88,7 @@ def test_what_was_hidden_is_not_shown_to_the_model():
 
     recorder, truth = Recorder(), table.penguins().iloc[:5]
     with pytest.raises(StopIteration):
-        table.Hidden.made(recorder, truth, 0)
+        hidden.Hidden.made(recorder, truth, 0)
     first = recorder.frame.iloc[0]
-    assert first[list(table.HIDDEN)].isna().all()
-    assert first.drop(list(table.HIDDEN)).notna().all()
+    assert first[list(hidden.HIDDEN)].isna().all()
+    assert first.drop(list(hidden.HIDDEN)).notna().all()

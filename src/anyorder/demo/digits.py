@@ -10,7 +10,7 @@ from anyorder.data.image_sources import BUNDLED
 from anyorder.demo.telling import command, say
 from anyorder.estimators.image import IMAGE_SETTINGS, ImageModel
 from anyorder.report.image import painted_section
-from anyorder.report.page import Section
+from anyorder.report.page import Section, Words
 
 MINUTES, STEPS = 1.5, 1200
 """The budget of the training, whatever comes first: minutes of the processor."""
@@ -24,7 +24,8 @@ def digits_act(run: Path, seed: int) -> Section:
     """Fits digits, paints halves of some that were held out, and says how well it predicts them."""
     digits = bundled_digits()
     count, (height, width, _) = len(digits.train), digits.shape
-    say(f"Images: {count} handwritten digits of {height}x{width} pixels, which scikit-learn has.")
+    data = f"{count} handwritten digits of {height}x{width} pixels, which scikit-learn has."
+    say(f"Images: {data}")
     budget = {"minutes": MINUTES, "clock": "processor", "steps": STEPS}
     settings = replace(IMAGE_SETTINGS, **budget, seed=seed)  # type: ignore[arg-type]
     model = ImageModel(**SHAPE, settings=settings).fit(digits, progress=True)  # type: ignore[arg-type]
@@ -39,4 +40,6 @@ def digits_act(run: Path, seed: int) -> Section:
     grid = run / "grid.png"
     command("inpaint", run, BUNDLED, "--half", "bottom", "--out", grid, "--seed", seed)
     inpaint(run, BUNDLED, half="bottom", out=grid, seed=seed)
-    return replace(painted_section(model, digits, seed), title="Images: painted parts")
+    painted = painted_section(model, digits, seed)
+    words = Words(f"The data: {data} A model of them paints parts of others that it has not seen.")
+    return Section("Images: painted parts", [words, *painted.blocks[1:]])

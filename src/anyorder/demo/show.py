@@ -7,9 +7,10 @@ from pathlib import Path
 
 from anyorder.commands.notation import shell
 from anyorder.commands.showing import note
+from anyorder.demo.answer import ASKED, KNOWN
 from anyorder.demo.digits import digits_act
 from anyorder.demo.speed import speed_act
-from anyorder.demo.table import ASKED, KNOWN, table_act
+from anyorder.demo.table import table_act
 from anyorder.demo.telling import say
 from anyorder.demo.text import text_act
 from anyorder.errors import ConfigError, check_seed
@@ -28,15 +29,15 @@ def run_demo(*, out: Path, seed: int) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
     shipped = TextModel.shipped()
-    sections = [text_act(shipped, seed)]
-    sections += table_act(out / "penguins", seed)
-    sections.append(digits_act(out / "digits", seed))
-    sections.append(speed_act(shipped, seed))
+    text = text_act(shipped, seed)
+    table = table_act(out / "penguins", seed)
+    digits = digits_act(out / "digits", seed)
+    speed = speed_act(shipped, seed)
     page = Page(
         "What anyorder does",
-        "Three models, of text, of a table and of images; each answers any question of the form "
-        "p(these | those). Made by anyorder demo.",
-        sections,
+        "Three models, of a table, of text and of images; each answers any question of the form "
+        "p(these | those): what is asked, given what is known. Made by anyorder demo.",
+        [*table.answers, text, digits, table.samples, speed, *table.about],
     )
     report = out / "report.html"
     replace_text(report, page.html())

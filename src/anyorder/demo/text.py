@@ -18,4 +18,5 @@ def text_act(model: TextModel, seed: int) -> Section:
     fills = model.infill(HOLED, n=FILLS, seed=seed)
     Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
     lines = [f"known   {HOLED}", *(f"filled  {fill}" for fill in fills)]
-    return Section("Text: holes and fills", [Words(words), Code("\n".join(lines))])
+    told = f"{words} It fills holes, the underscores, here {FILLS} times."
+    return Section("Text: holes and fills", [Words(told), Code("\n".join(lines))])

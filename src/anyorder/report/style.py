@@ -45,6 +45,8 @@ img { max-width: 100%; height: auto; display: block; background: #fff;
 .panels { display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: flex-start; }
 img.pixels { image-rendering: pixelated; }
 figcaption { color: var(--quiet); font-size: .9rem; max-width: 44rem; margin-top: .3rem; }
+@media (max-width: 40rem) { pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+  table { width: max-content; } td { max-width: 14rem; } }
 @media print { body { background: none; max-width: none; padding: 0; font-size: 11pt; }
   nav { display: none; } section, dl > div { border-color: #bbb; break-inside: avoid-page; } }
 """
