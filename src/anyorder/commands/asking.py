@@ -23,6 +23,9 @@ QUANTILES = (0.01, 0.1, 0.25, 0.75, 0.9, 0.99)
 MOST_LEVELS, MOST_REPEATED = 20, 5
 """So many levels of a category, and so many repeated values of a number, are shown."""
 
+EVEN = 0.99
+"""From this share of draws on that count, weights are as good as equal: nothing is said of them."""
+
 BAR = 30
 """Characters of a bar of probability 1."""
 
@@ -54,9 +57,13 @@ def query_table(
         return
     for name, conditional in found.items():
         _show(conditional, f"p({name} | {given})" if given else f"p({name})")
-    if not math.isinf(size):
-        draws = len(next(iter(found.values())).weights)
-        note(f"Effective sample size of the evidence: {size:.0f} of {draws:,} draws")
+    draws = len(next(iter(found.values())).weights)
+    if size < EVEN * draws:
+        note(
+            f"What is given by intervals or lists stands as {draws:,} weighted draws. They are "
+            f"worth {size:,.0f} equal ones (the effective sample size): the fewer, the more "
+            "another --seed changes the answer."
+        )
 
 
 def described(conditional: Conditional) -> dict[str, Any]:

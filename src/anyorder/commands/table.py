@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from anyorder.commands.asking import EVEN
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
 from anyorder.commands.doubts import doubts
 from anyorder.commands.endings import ending
@@ -240,5 +241,8 @@ def sample_table(
         frames = pd.concat(drawn())
         rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))
         show(list(frames.columns), rows)
-    if min(sizes) < float("inf"):
-        note(f"Effective sample size of the evidence: {min(sizes):.0f}")
+    if sum(sizes) < EVEN * n:
+        note(
+            "What is given by intervals or lists is rare in the model, so that rows repeat it: "
+            f"{n:,} rows are worth {sum(sizes):,.0f} independent ones (the effective sample size)."
+        )
