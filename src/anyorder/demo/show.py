@@ -7,12 +7,7 @@ from pathlib import Path
 
 from anyorder.commands.notation import shell
 from anyorder.commands.showing import note
-from anyorder.demo.answer import ASKED, KNOWN
-from anyorder.demo.digits import digits_act
-from anyorder.demo.speed import speed_act
-from anyorder.demo.table import table_act
 from anyorder.demo.telling import say
-from anyorder.demo.text import text_act
 from anyorder.errors import ConfigError, check_seed
 from anyorder.estimators.text import TextModel
 from anyorder.report.page import Page
@@ -26,6 +21,13 @@ def run_demo(*, out: Path, seed: int) -> None:
     check_seed(seed)
     if any(find_spec(name) is None for name in NEEDED):
         raise ConfigError('The demo needs pictures and penguins: pip install "anyorder[demo]".')
+    # Acts draw: they cannot be imported where what was just looked for is not there.
+    from anyorder.demo.answer import ASKED, KNOWN
+    from anyorder.demo.digits import digits_act
+    from anyorder.demo.speed import speed_act
+    from anyorder.demo.table import table_act
+    from anyorder.demo.text import text_act
+
     if out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
     shipped = TextModel.shipped()
