@@ -93,7 +93,7 @@ class Check:
     def _columns_sentence(self) -> str:
         off = self.columns_off()
         if not off:
-            return "No column's probabilities are further off than chance explains."
+            return "Taken one by one, no column is further off than chance explains."
         return (
             f"The probabilities of {len(off)} of {len(self.columns())} columns are further off "
             f'than chance explains, those of "{off[0].name}" the most: by up to '
