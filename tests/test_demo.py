@@ -39,9 +39,10 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     page = unescape((tmp_path / "report.html").read_text())
     titles = re.findall("<h2>(.*?)</h2>", page)
-    assert titles[:5] == [
+    assert titles[:6] == [
         answer.TITLE,
         "A penguin with gaps, filled in",
+        "Penguins: how well each column is guessed",
         "Text: holes and fills",
         "Images: painted parts",
         "Penguins: draws beside real rows",

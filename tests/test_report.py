@@ -109,6 +109,7 @@ def test_a_page_escapes_what_it_is_given():
 def test_a_table_is_reported(model, people):
     page = table_report(model, people, name="people", data="people.csv")
     found = stands_alone(page)
+    assert found.titles[0] == "How well each column is guessed"
     assert "Draws beside real rows" in found.titles
     assert "Does it agree with itself?" in found.titles
     assert len(found.images) >= 5

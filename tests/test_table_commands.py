@@ -114,7 +114,8 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
     assert "holds another run" in capsys.readouterr().err
 
 
-def test_a_small_table_gets_several_models(folder, tmp_path, capsys):
+def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("anyorder.estimators.table_members.STEPS", 1)
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), *DECLARED]
     command += ["--minutes", "0.02", *TINY[2:]]
     main(command)

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from anyorder.commands.notation import read_names
 from anyorder.commands.runs import table_chunks
-from anyorder.commands.showing import note, show, words
+from anyorder.commands.showing import note, show
 from anyorder.data.row_print import SEEN, RowPrint
 from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import QueryError, SchemaError, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import log_prob_in_units
 from anyorder.estimators.table_questions import named_sets
-from anyorder.estimators.table_skill import Skill, column_skill
+from anyorder.estimators.table_skill import GUESSED_ROWS, HEADINGS, Skill, column_skill
 from anyorder.masks import Bernoulli
 from anyorder.query_laws import ConditionalQueries
 from anyorder.reproduce.record import print_json
@@ -26,13 +26,8 @@ from anyorder.reproduce.record import print_json
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
 
-GUESSED_ROWS = 1000
-"""Of these, each column is guessed from the rest."""
-
 LITTLE = 0.05
 """A column gains little from the rest of its row that saves a smaller share of its errors."""
-
-SPANS = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
 
 
 @dataclass
@@ -139,13 +134,8 @@ def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
 
 
 def _show_skill(skill: Sequence[Skill]) -> None:
-    numbers = ["cells", "from the rest of its row", "one guess for all rows", "better by"]
-    rows = [
-        [one.column, f"{one.cells:,}", _words(one.error, one), _words(one.alone, one), _gain(one)]
-        for one in skill
-    ]
-    title = "How well each column is guessed"
-    show(["column", *numbers], rows, title=title, numbers=numbers)
+    rows = [[one.column, f"{one.cells:,}", *one.words] for one in skill]
+    show(HEADINGS, rows, title="How well each column is guessed", numbers=HEADINGS[1:])
     gains = [one.gain for one in skill if one.gain is not None]
     if gains and max(gains) < LITTLE:
         note(
@@ -153,24 +143,6 @@ def _show_skill(skill: Sequence[Skill]) -> None:
             "they have nothing to do with each other, or the model was trained too short: fit it "
             "anew with more `--minutes`."
         )
-
-
-def _words(error: float, skill: Skill) -> str:
-    """An error for people."""
-    if skill.unit == "wrong":
-        return f"{1 - error:.1%} right"
-    if skill.unit == "distance":
-        return f"off by {words(float(f'{error:.3g}'))}"
-    for name, seconds in SPANS.items():
-        if error >= seconds:
-            return f"off by {error / seconds:.3g} {name}"
-    return f"off by {error:.3g} seconds"
-
-
-def _gain(skill: Skill) -> str:
-    if skill.gain is None:
-        return ""
-    return f"{skill.gain:.0%}" if skill.se is None else f"{skill.gain:.0%} ± {skill.se:.0%}"
 
 
 def _stated(

@@ -49,7 +49,7 @@ class TableAct(NamedTuple):
     """What a page tells of the penguins."""
 
     answers: list[Section]
-    """To questions."""
+    """To questions, and how good they are."""
     samples: Section
     """Of the model, beside real rows."""
     about: list[Section]
@@ -76,12 +76,12 @@ def table_act(run: Path, seed: int) -> TableAct:
     data = f"{len(kept)} held-out penguins"
     training = run / "training"
     page = table_report(model, kept, name="penguins", data=data, training=training, seed=seed)
-    samples, *about = (
+    guessed, samples, *about = (
         replace(part, title=f"Penguins: {part.title[0].lower()}{part.title[1:]}")
         for part in page.sections
     )
     answer = answer_section(model, run, data=_described(learnt, kept), seed=seed)
-    return TableAct([answer, hidden.section()], samples, about)
+    return TableAct([answer, hidden.section(), guessed], samples, about)
 
 
 def _described(learnt: pd.DataFrame, kept: pd.DataFrame) -> str:

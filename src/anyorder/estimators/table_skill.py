@@ -17,6 +17,11 @@ from anyorder.data.table import TableSchema
 from anyorder.estimators.table_batches import parts
 from anyorder.model import AnyOrderModel
 
+GUESSED_ROWS = 1000
+"""Rows of which each cell is guessed: enough for a percent."""
+
+SPANS = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+
 Unit = Literal["distance", "seconds", "wrong"]
 """What errors are: mean distances, of times in seconds; or shares of wrong guesses."""
 
@@ -46,10 +51,29 @@ class Skill:
         """The share of the error that the rest of a row saves; None where there is none to save."""
         return 1 - self.error / self.alone if self.alone else None
 
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The two errors and the gain, for people."""
+        gain = "" if self.gain is None else f"{self.gain:.0%}"
+        spread = "" if self.se is None else f" ± {self.se:.0%}"
+        return self._told(self.error), self._told(self.alone), gain + spread
+
+    def _told(self, error: float) -> str:
+        if self.unit == "wrong":
+            return f"{1 - error:.1%} right"
+        if self.unit == "distance":
+            return f"off by {float(f'{error:.3g}'):,.10g}"
+        name, seconds = next((s for s in SPANS.items() if error >= s[1]), ("seconds", 1.0))
+        return f"off by {error / seconds:.3g} {name}"
+
     def to_json(self) -> dict[str, float | int | str | None]:
         """Plain values."""
         numbers = {"error": self.error, "alone": self.alone, "gain": self.gain, "se": self.se}
         return {"unit": self.unit, "cells": self.cells, **numbers}
+
+
+HEADINGS = ("column", "cells", "from the rest of its row", "one guess for all rows", "better by")
+"""Of a table of `Skill.words`."""
 
 
 @torch.no_grad()

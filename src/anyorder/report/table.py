@@ -17,6 +17,7 @@ from anyorder.errors import AnyOrderWarning, QueryError
 from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import CHECKED_ROWS
+from anyorder.estimators.table_skill import GUESSED_ROWS, HEADINGS, column_skill
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
 from anyorder.random_sets import seeded
@@ -79,6 +80,7 @@ def table_report(
         ("weights", f"{model.model_.num_parameters:,}"),
     ]
     sections = [
+        *_skill_sections(model, x[:GUESSED_ROWS], missing[:GUESSED_ROWS]),
         _draws_section(table, frame, drawn, _related(model, x, missing)),
         worth_section(worth, "cell", whole=joint),
         *trust_sections(check, seen=seen),
@@ -88,6 +90,25 @@ def table_report(
     ]
     words = f"A model of a table: any columns given any others. Evaluated on {data}."
     return Page(f'The model "{name}"', words, sections, facts)
+
+
+def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Section]:
+    """What columns tell of each other, of a model that was trained for any question."""
+    if model.queries != "any":
+        return []
+    skill = column_skill(model.model_, model.table_, x, missing)
+    rows = [(one.column, f"{one.cells:,}", *one.words) for one in skill]
+    told = (
+        "Each cell is guessed from all else that its row has: a number by its median, a category "
+        "by its most probable level. Beside it: the one guess that suits these rows best if it is "
+        "to be the same for all. A column that gains nothing has nothing to do with the others, "
+        "or the model was trained too short."
+    )
+    return [
+        Section(
+            "How well each column is guessed", [Words(told), Grid(HEADINGS, rows, HEADINGS[1:])]
+        )
+    ]
 
 
 def _columns_section(model: TableModel) -> Section:
