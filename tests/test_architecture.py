@@ -153,6 +153,7 @@ LAYERS = [
         "commands.endings",
         "commands.suggesting",
     ],
+    ["commands.overwriting", "commands.resuming"],
     ["commands.text", "commands.image", "commands.scoring", "commands.asking", "commands.about"],
     ["commands.table", "commands.checking", "commands.reporting"],
     ["serve.limits", "serve.metrics", "serve.curves", "serve.evidence"],

@@ -111,7 +111,7 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["fit", str(folder / "people.csv"), "--out", str(run), *DECLARED, *TINY])
     assert stopped.value.code == 2
-    assert "holds another run" in capsys.readouterr().err
+    assert "holds an earlier training" in capsys.readouterr().err
 
 
 def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch):

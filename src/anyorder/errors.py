@@ -37,6 +37,10 @@ class CheckpointError(AnyOrderError):
     """A saved model is incomplete, altered, or of another version."""
 
 
+class AnotherRunError(CheckpointError):
+    """A folder holds a training of another model, of other data or with other settings."""
+
+
 class AnyOrderWarning(UserWarning):
     """There is an answer, and a reason to doubt it."""
 

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anyorder import __version__
-from anyorder.errors import CheckpointError, ConfigError, nearest
+from anyorder.errors import AnotherRunError, CheckpointError, ConfigError, nearest
 
 FORMAT = 1
 """The version of the layout; raised when an old folder could be misread."""
@@ -148,7 +148,7 @@ class RunFolder:
         inside = [*self.folder.glob("*/latest"), *self.folder.glob("*/*/latest")]
         found = {path.relative_to(self.folder).parts[0] for path in inside}
         if (parts and self.names()) or not found <= set(parts):
-            raise CheckpointError(
+            raise AnotherRunError(
                 f'"{self.folder}" holds another run. Train into another folder, or with the '
                 "settings of that run."
             )

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from anyorder.commands.notation import shell
+from anyorder.commands.overwriting import making_room
+from anyorder.commands.resuming import told_by_flags
 from anyorder.commands.runs import finished_step, read_run, tell_fitted
 from anyorder.commands.showing import note, show
 from anyorder.commands.targets import check_target
@@ -95,6 +97,7 @@ def fit_images(
     minutes: float | None,
     steps: int | None,
     seed: int,
+    overwrite: bool,
     size: str | None,
     levels: int | None,
     turns: bool | None,
@@ -109,7 +112,6 @@ def fit_images(
         shape_of_all = folder_shape(file, size=None if size is None else read_size(size))
         check_affordable(shape_of_all, model.patch)
     images, training = read_images(file, size=size, levels=levels), out / "training"
-    done = finished_step(training)
     if is_first_process():
         height, width, channels = images.shape
         parts = ", ".join(f"{len(p):,}" for p in (images.train, images.valid, images.test))
@@ -117,7 +119,9 @@ def fit_images(
             f'"{images.name}": {height}x{width} pixels, {channels} channel(s) of {images.levels} '
             f"levels; {parts} images to train, validate and test"
         )
-    model.fit(images, turns=bool(turns), folder=training, progress=done is None)
+    with making_room(out, overwrite=overwrite), told_by_flags(out, model, images, file=file):
+        done = finished_step(training)
+        model.fit(images, turns=bool(turns), folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
         bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))

@@ -19,6 +19,8 @@ from anyorder.commands.notation import (
     read_queries,
     read_types,
 )
+from anyorder.commands.overwriting import making_room
+from anyorder.commands.resuming import told_by_flags
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, words
@@ -59,6 +61,7 @@ def fit_table(
     minutes: float | None,
     steps: int | None,
     seed: int,
+    overwrite: bool,
     **shape: Any,
 ) -> None:
     """Fits a table and saves the model; see `anyorder fit --help`."""
@@ -78,25 +81,25 @@ def fit_table(
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     if steps is not None:
         budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
-    training = out / "training"
-    done = finished_step(training)
     model = TableModel(
         queries="any" if questions is None else questions,
         missing=missing,
         random_state=seed,
-        progress=done is None,
         **columns,
         **budget,
         **{name: size for name, size in shape.items() if size is not None},
     )
+    name = "standard input" if str(file) == STREAM else file.name
     if is_first_process():
-        name = "standard input" if str(file) == STREAM else file.name
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
         title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
         for doubt in doubts(frame, table):
             note(f"warning: {doubt}")
-    model.fit(frame, folder=training)
+    training = out / "training"
+    with making_room(out, overwrite=overwrite), told_by_flags(out, model, table, file=name):
+        done = finished_step(training)
+        model.set_params(progress=done is None).fit(frame, folder=training)
     if is_first_process():
         model.save(out)
         state = (

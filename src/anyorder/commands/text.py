@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from anyorder.commands.notation import shell
+from anyorder.commands.overwriting import making_room
+from anyorder.commands.resuming import told_by_flags
 from anyorder.commands.runs import finished_step, read_run, tell_fitted
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import STREAM
@@ -36,6 +38,7 @@ def fit_text(
     minutes: float | None,
     steps: int | None,
     seed: int,
+    overwrite: bool,
     **shape: Any,
 ) -> None:
     """Fits a text and saves the model; see `anyorder fit --help`."""
@@ -44,11 +47,12 @@ def fit_text(
     sizes = {name: size for name, size in shape.items() if size is not None}
     model = TextModel(settings=settings, **sizes)
     text, training = read_text(file), out / "training"
-    done = finished_step(training)
     if is_first_process():
         size = sum(len(part) for part in (text.train, text.valid, text.test))
         note(f"{text.name}: taken for a text of {size:,} characters")
-    model.fit(text, folder=training, progress=done is None)
+    with making_room(out, overwrite=overwrite), told_by_flags(out, model, text, file=file):
+        done = finished_step(training)
+        model.fit(text, folder=training, progress=done is None)
     if is_first_process():
         model.save(out)
         bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))

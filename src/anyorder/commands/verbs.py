@@ -22,6 +22,7 @@ def fit(
     width: Whole | None = None,
     heads: Whole | None = None,
     seed: Seed = 0,
+    overwrite: bool = False,
     queries: Written = None,
     context: str | None = None,
     types: str | None = None,
@@ -39,8 +40,10 @@ def fit(
     Examples: anyorder fit people.csv --out runs/people; anyorder fit book.txt --out runs/book;
     anyorder fit pictures/ --size 16 --out runs/pictures
 
-    The same command goes on with a training that was stopped. The first 90% of a text are learnt,
-    the next 5% tell how training goes, and the last 5% are left for evaluate.
+    The same command goes on with a training that was stopped; with other options it is refused,
+    unless it says --overwrite: anyorder fit people.csv --steps 900 --out runs/people --overwrite.
+    The first 90% of a text are learnt, the next 5% tell how training goes, and the last 5% are left
+    for evaluate.
 
     Parameters
     ----------
@@ -65,6 +68,8 @@ def fit(
         Of the network; 96 for a table, 128 for text and images.
     heads
         Of its attention, 4; divides the width.
+    overwrite
+        Remove the earlier training in the folder, and start anew. Other files there stay.
     queries
         Tables: the questions to train for, in place of any, such as "age,job -> income; -> age";
         a weight may stand in front, "3: age -> income".
@@ -104,6 +109,7 @@ def fit(
             "width": width,
             "heads": heads,
             "seed": seed,
+            "overwrite": overwrite,
         },
         table={
             "queries": queries,

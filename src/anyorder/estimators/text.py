@@ -10,7 +10,13 @@ import torch
 from anyorder.checkpoint import SavedModel, load_saved, save_model
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import HOLE, Crops, Text, chunks, shown, text_schema
-from anyorder.errors import CheckpointError, ConfigError, QueryError, check_count
+from anyorder.errors import (
+    AnotherRunError,
+    CheckpointError,
+    ConfigError,
+    QueryError,
+    check_count,
+)
 from anyorder.estimators.text_answers import TextAnswers
 from anyorder.evaluation import conditional_bits
 from anyorder.losses import PathLoss
@@ -156,8 +162,8 @@ class TextModel(TextAnswers):
                 notes=self._notes(text.alphabet),
                 progress=progress,
             )
-        except CheckpointError as error:
-            raise CheckpointError(_in_words(str(error))) from None
+        except AnotherRunError as error:
+            raise AnotherRunError(_in_words(str(error))) from None
         self.model_, self.alphabet_ = model.eval(), text.alphabet
         return self
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anyorder.checkpoint import describe_model, fill, named_tensors
 from anyorder.configuration import describe
-from anyorder.errors import CheckpointError, ConfigError
+from anyorder.errors import AnotherRunError, ConfigError
 from anyorder.losses import Objective
 from anyorder.model import AnyOrderModel
 from anyorder.storage import Pair, RunFolder, as_json, difference
@@ -345,7 +345,7 @@ class _Run:
         now = _comparable({**self.identity, "model": self.described}, free)
         words = difference(_comparable(saved, free), now)
         if words is not None:
-            raise CheckpointError(
+            raise AnotherRunError(
                 f'"{folder}" holds another run: {words}. '
                 "Train into another folder, or with the settings of that run"
                 + (_LONGER if words.startswith(("`settings.steps`", "`settings.minutes`")) else ".")

@@ -1,0 +1,140 @@
+"""Fitting into a folder that holds an earlier training: refused by flags, or made room for."""
+
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+from filelock import FileLock
+
+import anyorder
+from anyorder.cli import main
+
+TINY = "--layers 1 --width 16 --heads 2"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a table, and the same with another column, and with other rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(20, 60, 40), "job": rng.choice(["a", "b"], 40)})
+    frame["zip"] = rng.choice(["10115", "90210"], 40)
+    frame.to_csv("people.csv", index=False)
+    frame.assign(size=1.5).to_csv("wider.csv", index=False)
+    frame.iloc[:30].to_csv("fewer.csv", index=False)
+    (tmp_path / "book.txt").write_text("some words of my own " * 40)
+    (tmp_path / "other.txt").write_text("some worms of my own " * 40)
+    return tmp_path
+
+
+def run(command):
+    main(shlex.split(command))
+
+
+def refused(command, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run(command)
+    assert stopped.value.code == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert not re.search(r"`(model|settings|data)\.| there and ", line), "no internal words"
+    return line
+
+
+def written(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+DIFFERENCES = {
+    "--steps 3": "`--steps` was 2 and is 3 now",
+    "--steps 2 --types zip=category": "`--types` was not given and is zip=category now",
+    "--steps 2 --queries 'age -> job'": "`--queries` was not given and is 1: age -> job now",
+    "--steps 2 --context zip": "`--context` was not given and is zip now",
+    "--steps 2 --seed 5": "`--seed` was 0 and is 5 now",
+    "--minutes 0.5": "`--minutes` was not given and is 0.5 now; `--steps` was 2 and is not given",
+}
+
+
+def test_another_fit_is_refused_by_its_flags(place, capsys):
+    run(f"fit people.csv --out run {TINY} --steps 2")
+    before = written(place / "run")
+    for options, words in DIFFERENCES.items():
+        line = refused(f"fit people.csv --out run {TINY} {options}", capsys)
+        assert line.startswith(f'error: "run" holds an earlier training: {words}')
+        assert "another `--out`; or `--overwrite`" in line
+    also, rows = (f"fit {name}.csv --out run {TINY} --steps 2" for name in ("wider", "fewer"))
+    assert '"wider.csv" also has the column "size"' in refused(also, capsys)
+    assert 'it is of other rows than those of "fewer.csv"' in refused(rows, capsys)
+    text = refused(f"fit book.txt --length 8 --out run {TINY} --steps 2", capsys)
+    assert 'it is of a table, and "book.txt" of text' in text
+    wide = refused(f"fit people.csv --out run {TINY.replace('16', '32')} --steps 2", capsys)
+    assert "`--width` was 16 and is 32 now" in wide
+    assert written(place / "run") == before
+
+
+def test_minutes_are_those_that_were_typed(place, capsys):
+    run(f"fit people.csv --out run {TINY} --minutes 0.01")  # divided among several members
+    assert (place / "run" / "training" / "member-1").is_dir()
+    line = refused(f"fit people.csv --out run {TINY} --minutes 1.25", capsys)
+    assert "`--minutes` was 0.01 and is 1.25 now." in line
+
+
+@pytest.mark.usefixtures("place")
+def test_texts_and_pictures_are_refused_by_flags_too(capsys):
+    text, image = (f"fit {name} {TINY} --steps 1" for name in ("book.txt", "digits"))
+    run(f"{text} --length 8 --out text")
+    assert "`--length` was 8 and is 9 now" in refused(f"{text} --length 9 --out text", capsys)
+    other = f"{text.replace('book', 'other')} --length 8 --out text"
+    assert 'it is of another text than "other.txt"' in refused(other, capsys)
+    run(f"{image} --size 2 --levels 4 --out image")
+    for options, words in {
+        "--size 4 --levels 4": "`--size` was 2x2 and is 4x4 now",
+        "--size 2 --levels 2": "`--levels` was 4 and is 2 now",
+        "--size 2 --levels 4 --turns": "`--turns` differs",
+    }.items():
+        assert words in refused(f"{image} {options} --out image", capsys)
+    run(f"{image} --size 4 --levels 4 --out image --overwrite")
+    assert anyorder.load("image").fitted_shape() == (4, 4, 1)
+    run(f"{text} --length 9 --out text --overwrite")
+    assert anyorder.load("text").length == 9
+
+
+def test_overwrite_starts_anew_and_keeps_other_files(place, capsys):
+    run(f"fit people.csv --out run {TINY} --steps 2 --overwrite")  # nothing is there yet
+    (place / "run" / "notes.txt").write_text("mine")
+    capsys.readouterr()
+    run(f"fit wider.csv --out run {TINY} --steps 3 --overwrite")
+    assert "Already trained" not in capsys.readouterr().err
+    assert anyorder.load("run").max_steps == 3
+    found = sorted(path.name for path in (place / "run").iterdir())
+    assert found == ["model.json", "notes.txt", "training", "weights.safetensors"]
+
+
+def test_overwrite_brings_back_what_was_there_if_nothing_is_trained(place, capsys):
+    run(f"fit book.txt --length 8 --out run {TINY} --steps 1")
+    before = written(place / "run")
+    line = refused(f"fit book.txt --length 8 --hole o --out run {TINY} --overwrite", capsys)
+    assert 'The text holds "o"' in line
+    assert written(place / "run") == before
+
+
+def test_overwrite_removes_nothing_but_a_training(place, capsys):
+    fit = f"fit people.csv {TINY} --steps 2 --overwrite --out"
+    (place / "mine" / "training").mkdir(parents=True)
+    (place / "mine" / "training" / "thesis.txt").write_text("years of work")
+    assert '"mine" holds other files and no training' in refused(f"{fit} mine", capsys)
+    (place / "mine" / "model.json").write_text('{"made": "by another program"}')
+    assert '"mine" holds other files and no training' in refused(f"{fit} mine", capsys)
+    run(f"{fit} run")
+    (place / "run" / "training" / "thesis.txt").write_text("years of work")
+    assert 'thesis.txt" is none of it. Move it away' in refused(f"{fit} run", capsys)
+    (place / "run" / "training" / "thesis.txt").unlink()
+    with FileLock(place / "run" / "training" / ".lock"):
+        assert "Another process is training into" in refused(f"{fit} run", capsys)
+    (place / "run" / "training").rename(place / "elsewhere")
+    (place / "run" / "training").symlink_to(place / "elsewhere")
+    assert 'training" is none of it' in refused(f"{fit} run", capsys)
+    assert (place / "elsewhere" / "latest").exists()
+    assert (place / "mine" / "training" / "thesis.txt").exists()
