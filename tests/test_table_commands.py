@@ -217,6 +217,25 @@ def test_impute_fills_gaps_and_nothing_else(run, tmp_path, capsys, name):
     assert not list(tmp_path.glob(".new-*"))
 
 
+@pytest.mark.usefixtures("small_chunks")
+def test_columns_that_the_model_leaves_out_come_back_as_they_were(run, tmp_path):
+    odd = ["NA", "?", "-999", "", "007", "1.50", "null", "1e3"]
+    rows = people(40).assign(id=odd * 5, other=[*odd[1:], "NA"] * 5, age=[None, 30] * 20)
+    rows = rows[["job", "other", "age", "income", "id", "zip", "smoker", "born", "account"]]
+    rows.to_csv(tmp_path / "odd.csv", index=False)
+    out, read = tmp_path / "filled.csv", {"dtype": str, "keep_default_na": False}
+    for how in ("sample", "mean"):
+        main(["impute", str(run), str(tmp_path / "odd.csv"), "--out", str(out), "--how", how])
+        found, before = pd.read_csv(out, **read), pd.read_csv(tmp_path / "odd.csv", **read)
+        assert found.columns.tolist() == before.columns.tolist()
+        for name in ("id", "other"):
+            assert found[name].tolist() == before[name].tolist()
+        assert (found["age"] != "").all()
+    rows.to_parquet(tmp_path / "odd.parquet")
+    main(["impute", str(run), str(tmp_path / "odd.parquet"), "--out", str(out)])
+    assert pd.read_csv(out, **read)["other"].tolist() == rows["other"].tolist()
+
+
 class Pipe(io.TextIOWrapper):
     """What a shell connects: text with bytes below."""
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from anyorder.commands.showing import note
 from anyorder.data.categories import CategoryColumn
+from anyorder.data.columns import Column
 from anyorder.data.frames import as_frame, read_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import CheckpointError, SchemaError
@@ -78,21 +79,15 @@ def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.Da
             f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
             f'"{names[0]}"{" and others" if names[1:] else ""}.'
         )
-    text = _kept_as_text(table, names)
-    for chunk in read_chunks(file, rows=rows, missing_values=markers, text=text):
+    columns = {column.name: column for column in (*table.query, *table.context)}
+    text = [name for name in names if name in columns and _is_text(columns[name])]
+    others = [name for name in names if name not in columns]
+    for chunk in read_chunks(file, rows=rows, missing_values=markers, text=text, untouched=others):
         frame = as_frame(chunk)
         yield frame.set_axis(range(start, start + len(frame)))
         start += len(frame)
 
 
-def _kept_as_text(table: TableSchema, names: list[str]) -> list[str]:
-    """Columns that are no numbers to the model, even if they look like it, such as 01234."""
-    known = {column.name: column for column in (*table.query, *table.context)}
-
-    def is_text(name: str) -> bool:
-        column = known.get(name)
-        if isinstance(column, CategoryColumn):
-            return any(isinstance(level, str) for level in column.levels)
-        return column is None
-
-    return [name for name in names if is_text(name)]
+def _is_text(column: Column) -> bool:
+    """Whether its values are no numbers to the model, even if they look like it, as 01234."""
+    return isinstance(column, CategoryColumn) and any(isinstance(v, str) for v in column.levels)

@@ -8,13 +8,15 @@ such as 1,234 alone say nothing. Between commas, "1,2" in quotes may be a list, 
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from anyorder.data.inference import NAME_OF_DIGITS
 from anyorder.errors import SchemaError
 
 HEAD_ROWS = 1000
@@ -167,6 +169,23 @@ def _cells(lines: Sequence[str], separator: str) -> list[list[str]]:
     except csv.Error:  # a cell of more than 131,072 characters
         return [line.split(separator) for line in lines]
     return rows[:-1] if len(lines) == HEAD_ROWS else rows
+
+
+def names_of_digits(file: Path, dialect: Dialect) -> list[str]:
+    """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
+
+    Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
+    a column twice, which pandas would rename.
+    """
+    options: dict[str, Any] = {"sep": dialect.separator, "dtype": str, "index_col": False}
+    header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
+    for name, count in Counter(header.dropna()).items():
+        if count > 1:
+            raise SchemaError(
+                f'Column names must differ; "{name}" stands {count} times. Rename it.'
+            )
+    head = pd.read_csv(file, nrows=HEAD_ROWS, **options)
+    return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
 def with_points(frame: pd.DataFrame, dialect: Dialect, *, text: Collection[str]) -> pd.DataFrame:

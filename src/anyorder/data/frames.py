@@ -21,8 +21,8 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from anyorder.data.dialects import HEAD_ROWS, Dialect, dialect_of, with_points
-from anyorder.data.inference import NAME_OF_DIGITS, marked
+from anyorder.data.dialects import Dialect, dialect_of, names_of_digits, with_points
+from anyorder.data.inference import marked
 from anyorder.errors import ConfigError, SchemaError, check_count
 
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
@@ -32,6 +32,12 @@ PARQUET = (".parquet", ".pq")
 EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
 """0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
 does so of itself from 3.1 on."""
+
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What pandas takes for a gap; it has to be listed where some columns are spared."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -143,17 +149,23 @@ def read_table(
 
 
 def read_chunks(
-    path: str | Path, *, rows: int, missing_values: Sequence[Any] = (), text: Iterable[str] = ()
+    path: str | Path,
+    *,
+    rows: int,
+    missing_values: Sequence[Any] = (),
+    text: Iterable[str] = (),
+    untouched: Iterable[str] = (),
 ) -> Iterator[pd.DataFrame]:
     """Reads a file in frames of at most so many rows, one at a time in memory; see `read_table`.
 
     The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
+    Columns that are `untouched` have no gaps but empty cells: "NA" and "?" are what they say.
     """
     check_count("rows", rows)
-    file = _existing(path)
+    file, kept = _existing(path), {*untouched}
     if _kind(file) in PARQUET:
-        return _parquet_chunks(_parquet(), file, rows, missing_values)
-    return _csv_chunks(file, rows, missing_values, {*text})
+        return _parquet_chunks(_parquet(), file, rows, missing_values, kept)
+    return _csv_chunks(file, rows, missing_values, {*text}, kept)
 
 
 def written_like(path: str | Path) -> Dialect | None:
@@ -166,22 +178,28 @@ def written_like(path: str | Path) -> Dialect | None:
 
 
 def _parquet_chunks(
-    parquet: Any, file: Path, rows: int, missing_values: Sequence[Any]
+    parquet: Any, file: Path, rows: int, missing_values: Sequence[Any], untouched: set[str]
 ) -> Iterator[pd.DataFrame]:
     with _sentences(file), parquet.ParquetFile(file) as source:
         for batch in source.iter_batches(batch_size=rows):
-            yield _without(batch.to_pandas(), missing_values)
+            frame = batch.to_pandas()
+            yield _without(frame, missing_values, among=[c for c in frame if c not in untouched])
 
 
 def _csv_chunks(
-    file: Path, rows: int, missing_values: Sequence[Any], text: set[str]
+    file: Path, rows: int, missing_values: Sequence[Any], text: set[str], untouched: set[str]
 ) -> Iterator[pd.DataFrame]:
     with _sentences(file):
         dialect = dialect_of(file, SEPARATORS[_kind(file)])
-        options = _csv_options(dialect, missing_values, text)
+        options = _csv_options(dialect, missing_values, text | untouched)
+        if untouched:
+            names = pd.read_csv(file, nrows=0, sep=dialect.separator, index_col=False).columns
+            gaps = [*GAPS, *options["na_values"]]
+            options["na_values"] = {n: "" if n in untouched else gaps for n in names}
+            options["keep_default_na"] = False
         with pd.read_csv(file, chunksize=rows, **options) as source:
             for chunk in source:
-                yield with_points(chunk, dialect, text=text)
+                yield with_points(chunk, dialect, text=text | untouched)
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
@@ -299,23 +317,6 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def names_of_digits(file: Path, dialect: Dialect) -> list[str]:
-    """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
-
-    Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
-    a column twice, which pandas would rename.
-    """
-    options: dict[str, Any] = {"sep": dialect.separator, "dtype": str, "index_col": False}
-    header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
-    for name, count in Counter(header.dropna()).items():
-        if count > 1:
-            raise SchemaError(
-                f'Column names must differ; "{name}" stands {count} times. Rename it.'
-            )
-    head = pd.read_csv(file, nrows=HEAD_ROWS, **options)
-    return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
-
-
 def _csv_options(
     dialect: Dialect, missing_values: Sequence[Any], text: Iterable[str]
 ) -> dict[str, Any]:
@@ -330,10 +331,12 @@ def _csv_options(
     }
 
 
-def _without(frame: pd.DataFrame, missing_values: Sequence[Any]) -> pd.DataFrame:
-    """The frame with a gap where a value was declared to mean one."""
+def _without(
+    frame: pd.DataFrame, missing_values: Sequence[Any], among: Sequence[Any] | None = None
+) -> pd.DataFrame:
+    """The frame with a gap where a value of some columns was declared to mean one."""
     cleaned = frame.copy(deep=False)
-    for name in frame.columns:
+    for name in frame.columns if among is None else among:
         hit = marked(frame[name], missing_values)
         if hit.any():
             cleaned[name] = frame[name].mask(hit)
