@@ -69,7 +69,7 @@ LAYERS = [
     ["diagnostics.plots", "diagnostics.row_sample", "diagnostics.worth"],
     ["diagnostics.report"],
     ["diagnostics.check"],
-    ["data.text", "data.gaussianizer", "data.uci", "data.row_print"],
+    ["data.text", "data.gaussianizer", "data.uci", "data.row_print", "data.date_forms"],
     ["data.coercion", "data.robot"],
     ["data.kitchen"],
     ["data.robot_files", "data.robot_replay", "data.robot_toy"],

@@ -366,8 +366,8 @@ REFUSED = {
     "unknown type": (
         lambda: TableSchema.infer(FRAME, types={"age": "numbr"}),
         ConfigError,
-        '`types["age"]` must be one of "number", "category", "boolean", "datetime", "ignore"; got '
-        '"numbr". Did you mean "number"?',
+        '`types["age"]` must be one of "number", "category", "boolean", "datetime", "dmy", "mdy", '
+        '"ignore"; got "numbr". Did you mean "number"?',
     ),
     "a need": (
         lambda: TableSchema.infer(FRAME).encode(FRAME[["age"]], needs=["job"]),

@@ -10,6 +10,7 @@ from anyorder.commands.notation import quoted, shell
 from anyorder.commands.showing import words
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import Column, NumberColumn
+from anyorder.data.date_forms import ORDERS, possible_orders
 from anyorder.data.dialects import COMMA, THOUSANDS
 from anyorder.data.table import TableSchema
 
@@ -56,7 +57,7 @@ def doubts(frame: pd.DataFrame, table: TableSchema) -> Iterator[str]:
 def _doubt(column: Column, values: pd.Series) -> str | None:
     """The gravest doubt about a column, if there is any."""
     present = round(len(values) * (1 - column.missing_share))
-    leave_out = f"leave it out with {_ignoring(column.name)}"
+    leave_out = f"leave it out with {declaring(column.name, 'ignore')}"
     only = _only_value(column, values)
     if only is not None:
         return (
@@ -91,10 +92,11 @@ def _doubt_levels(column: CategoryColumn, present: int, leave_out: str) -> str |
         return None
     texts = [level for level in column.levels if isinstance(level, str)]
     if _share(DAY, texts) >= MOSTLY:
-        return (
-            f"looks like dates ({texts[0]}) and is taken for {count:,} categories: write them as "
-            "2024-12-31 to have them read as dates"
-        )
+        told = f"looks like dates ({texts[0]}) and is taken for {count:,} categories: "
+        if possible_orders(texts):
+            day, month = (declaring(column.name, order) for order in ORDERS)
+            return f"{told}say {day} if the day comes first, {month} if the month does"
+        return f"{told}write them as 2024-12-31 to have them read as dates"
     if _share(COMMA, texts) + _share(THOUSANDS, texts) >= MOSTLY:
         return (
             f"looks like numbers with commas ({texts[0]}) and is taken for {count:,} categories: "
@@ -121,8 +123,13 @@ def _counts_rows(values: pd.Series) -> bool:
     return bool((np.diff(values.to_numpy()) == 1).all()) if values.notna().all() else False
 
 
-def _ignoring(name: str) -> str:
-    """The option that leaves a column out, as it can be typed."""
+def declaring(name: str, kind: str) -> str:
+    """The option that says what a column is, as it can be typed.
+
+    Example:
+        >>> declaring("born on", "dmy")
+        '--types "born on=dmy"'
+    """
     if re.fullmatch(r"[\w .-]+", name):
-        return f'--types "{name}=ignore"' if " " in name else f"--types {name}=ignore"
-    return shell("--types", f"{quoted(name)}=ignore")
+        return f'--types "{name}={kind}"' if " " in name else f"--types {name}={kind}"
+    return shell("--types", f"{quoted(name)}={kind}")

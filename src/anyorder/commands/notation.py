@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from anyorder.data.categories import CategoryColumn
-from anyorder.data.columns import Column
+from anyorder.data.columns import TIMES, Column
 from anyorder.data.dialects import COMMA
 from anyorder.data.table import TableSchema
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
@@ -22,6 +22,12 @@ Question = tuple[list[str], list[str], float]
 
 WEIGHT = re.compile(r"\s*([0-9.]+)\s*:(.*)", re.DOTALL)
 COMPARISON = re.compile(r"\s*(?P<name>[^=<>]+?)\s*(>=|<=|=>|=<|>|<)\s*([^=<>]+?)\s*")
+YEAR = re.compile(r"[12]\d{3}(-(0?[1-9]|1[0-2]))?")
+"""A year, or a month of one."""
+
+CALENDAR = (TIMES["datetime"], TIMES["date"])
+"""What columns of dates are called."""
+
 SPECIAL = re.compile(r'[,;=|":\s]|\.\.|->')
 """What a name or a value must be quoted for."""
 
@@ -145,6 +151,8 @@ def _number_or_interval(column: Column, text: str) -> Any:
 def _number(column: Column, text: str) -> Any:
     """A number; a time stays text, which the column reads."""
     value = unquoted(text)
+    if column.kind in CALENDAR:
+        _refuse_month(column, value)
     if column.kind != "number":
         return value
     for read in (int, float):
@@ -156,6 +164,18 @@ def _number(column: Column, text: str) -> Any:
             return number
     hint = " Write decimals with a point." if COMMA.fullmatch(value) else ""
     raise QueryError(f'`--given` must have a number for "{column.name}"; got "{value}".{hint}')
+
+
+def _refuse_month(column: Column, text: str) -> None:
+    """A year or a month is no date, and would be read as its first day."""
+    if not YEAR.fullmatch(text):
+        return
+    name, month = quoted(column.name), pd.Period(text)
+    first, last = f"{month.start_time:%Y-%m-%d}", f"{month.end_time:%Y-%m-%d}"
+    raise QueryError(
+        f'`--given` must have a whole date for "{column.name}"; got "{text}". Write a day, '
+        f"{name}={first}, or an interval, {name}={first}..{last}."
+    )
 
 
 def written_given(values: dict[str, Any]) -> str:

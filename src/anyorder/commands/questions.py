@@ -110,7 +110,8 @@ def query(
         A column, or several with commas between them; each is answered by itself.
     given
         What is known: a value age=41, an interval age=30..40 (or 30.. or ..40), a set
-        job=nurse|clerk. What holds a comma is put in double quotes.
+        job=nurse|clerk. What holds a comma is put in double quotes. Dates are whole, written as in
+        the table or as 2022-11-22: born=1990-01-01..1990-12-31 is a year.
     plot
         A .png, .svg or .pdf file to draw.
     """

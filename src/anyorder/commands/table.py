@@ -28,6 +28,7 @@ from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.commands.suggesting import suggestions, trust_in
 from anyorder.commands.targets import check_target
 from anyorder.data.columns import NumberColumn
+from anyorder.data.date_forms import in_form
 from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, check_count, check_seed
@@ -191,19 +192,22 @@ def score_table(
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:
-    """Whole numbers without a point in text files: gaps made floats of them when they were read."""
-    if file.suffix.lower() in PARQUET:
-        return frame
-    whole = [
-        column.name
-        for column in (*table.query, *table.context)
-        if isinstance(column, NumberColumn)
-        and column.is_whole
-        and column.name in frame.columns
-        and frame[column.name].dtype == np.float64
-        and _all_whole(frame[column.name])
-    ]
-    return frame.astype(dict.fromkeys(whole, "Int64"))
+    """Numbers and dates as text files have them: see `as_text`."""
+    return frame if file.suffix.lower() in PARQUET else as_text(frame, table)
+
+
+def as_text(frame: pd.DataFrame, table: TableSchema) -> pd.DataFrame:
+    """Whole numbers without the point that gaps brought them, and dates in the form of training."""
+    found = frame.copy(deep=False)
+    for column in (*table.query, *table.context):
+        if not isinstance(column, NumberColumn) or column.name not in frame.columns:
+            continue
+        values = frame[column.name]
+        if column.measurement.form:
+            found[column.name] = in_form(values, column.measurement.form)
+        elif column.is_whole and values.dtype == np.float64 and _all_whole(values):
+            found[column.name] = values.astype("Int64")
+    return found
 
 
 def _all_whole(values: pd.Series) -> bool:
@@ -242,7 +246,8 @@ def sample_table(
         print_json({"rows": records(pd.concat(drawn()))})
     else:
         frames = pd.concat(drawn())
-        rows = ([words(cell) for cell in row] for row in frames.itertuples(index=False))
+        shown = as_text(frames, model.table_)
+        rows = ([words(cell) for cell in row] for row in shown.itertuples(index=False))
         show(list(frames.columns), rows)
     if sum(sizes) < EVEN * n:
         note(

@@ -77,7 +77,8 @@ def fit(
         Tables: columns that are always given and never asked, such as "country,year".
     types
         Tables: what columns are, where their values do not say it, such as
-        "zip=category,born=datetime,name=ignore"; also number and boolean.
+        "zip=category,born=datetime,name=ignore"; also number and boolean, and dmy or mdy for dates
+        such as 05/11/2022 that do not tell whether the day or the month comes first.
     missing_values
         Tables: what stands for a gap besides an empty cell, such as "?,-999".
     missing

@@ -13,8 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from anyorder.data.date_forms import as_iso, example
 from anyorder.data.gaussianizer import FloatArray
 from anyorder.errors import AnyOrderError, SchemaError
+
+EXAMPLE = datetime.datetime(2024, 5, 31, 18)
+"""A date whose day is no month."""
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 
@@ -121,8 +125,17 @@ def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError])
         ) from None
 
 
-def read_datetimes(series: pd.Series, name: str, error: type[AnyOrderError]) -> pd.Series:
-    """The values as datetime64, NaT for gaps; ISO 8601 text and Python's dates are parsed."""
+def read_datetimes(
+    series: pd.Series, name: str, error: type[AnyOrderError], *, form: str = ""
+) -> pd.Series:
+    """The values as datetime64, NaT for gaps; ISO 8601 text and Python's dates are parsed.
+
+    Args:
+        series: Of any dtype.
+        name: For messages.
+        error: What is raised where a value is no time.
+        form: Another form that text may have; see `date_forms`.
+    """
     values = plain(series)
     if types.is_datetime64_any_dtype(values.dtype):
         return values
@@ -132,12 +145,13 @@ def read_datetimes(series: pd.Series, name: str, error: type[AnyOrderError]) -> 
         return pd.Series(days, index=present.index).reindex(values.index)
     if not (types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype)):
         raise error(f'Column "{name}" must hold dates or times; got {values.dtype}.')
-    return _parsed_times(values, name, error)
+    return _parsed_times(values, name, error, form)
 
 
-def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError]) -> pd.Series:
+def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError], form: str) -> pd.Series:
     """ISO 8601 text, or Python's datetimes; with a zone they become UTC."""
-    codes, distinct = distinct_values(values, name, error)
+    codes, written = distinct_values(values, name, error)
+    distinct = [as_iso(value, form) for value in written]
     zones = {_has_zone(value) for value in distinct}
     if len(zones) > 1:
         raise error(
@@ -150,9 +164,15 @@ def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError]) -> p
         times = pd.Series(pd.NaT, index=range(len(distinct)))
     bad = np.flatnonzero(times.isna())
     if len(bad):
+        odd = distinct[bad[0]]
+        if form:
+            raise error(
+                f'Column "{name}" must hold dates as {example(EXAMPLE, form)} or '
+                f"{EXAMPLE:%Y-%m-%d}; got {odd!r}{row_of(values, odd)}."
+            )
         raise error(
             f'Column "{name}" must hold dates or times as 2024-05-31 or 2024-05-31T18:00:00; got '
-            f"{distinct[bad[0]]!r}. {_iso_hint(distinct[bad[0]])}"
+            f"{odd!r}. {_iso_hint(odd)}"
         )
     return times.reindex(codes).set_axis(values.index)
 

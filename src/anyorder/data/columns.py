@@ -133,11 +133,23 @@ class NumberColumn(Column):
 
     @classmethod
     def fit(
-        cls, series: pd.Series, *, missing_share: float = 0.0, context: bool = False
+        cls,
+        series: pd.Series,
+        *,
+        missing_share: float = 0.0,
+        context: bool = False,
+        form: str = "",
     ) -> "NumberColumn":
-        """The column of a series of numbers or times, at least one of which is there."""
+        """The column of a series of numbers or times, at least one of which is there.
+
+        Args:
+            series: Its name is that of the column.
+            missing_share: The share of gaps.
+            context: True where the column is always given.
+            form: How dates are written as text, where it is not ISO 8601.
+        """
         name = str(series.name)
-        measurement = Measurement.of(series, name)
+        measurement = replace(Measurement.of(series, name), form=form)
         numbers = measurement.numbers(series, name, SchemaError)
         numbers = numbers[~np.isnan(numbers)]
         atoms = repeated_values(numbers)
@@ -194,7 +206,8 @@ class NumberColumn(Column):
         if step is None:
             return []
         if self.kind != "number":
-            return [f"in {STEPS[int(step)]}"] if step >= 1 and self.kind != "date" else []
+            steps = [f"in {STEPS[int(step)]}"] if step >= 1 and self.kind != "date" else []
+            return [*steps, *filter(None, [self.measurement.form])]
         return ["whole"] if self.is_whole else [f"in steps of {step:g}"]
 
     def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:

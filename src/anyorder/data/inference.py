@@ -2,9 +2,9 @@
 
 The rules, first match first: booleans are booleans; numbers are numbers, but flags (just 0 and 1)
 are categories; times are numbers; pandas' categories are categories; text all of which is numbers,
-or all of which is ISO 8601 dates, is that; text that is half numbers, or numbers and signs such as
-"?", is refused, because a marker would turn an amount into a category of thousands of levels; other
-text is a category.
+or all of which is dates, by ISO 8601 or with a day above 12 (22.11.2022), is that; text that is
+half numbers, or numbers and signs such as "?", is refused, because a marker would turn an amount
+into a category of thousands of levels; other text is a category.
 """
 
 import re
@@ -27,10 +27,11 @@ from anyorder.data.coercion import (
     read_floats,
 )
 from anyorder.data.columns import Column, NumberColumn
+from anyorder.data.date_forms import ORDERS, form_of, possible_orders
 from anyorder.errors import SchemaError
 
-ColumnType = Literal["number", "category", "boolean", "datetime", "ignore"]
-"""What a caller may declare a column to be."""
+ColumnType = Literal["number", "category", "boolean", "datetime", "dmy", "mdy", "ignore"]
+"""What a caller may declare a column to be; "dmy" are dates with the day first."""
 
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
 
@@ -54,7 +55,7 @@ def infer_column(
 
     Args:
         series: Its name is that of the column.
-        declared: "number", "category", "boolean" or "datetime"; without it, `column_type`.
+        declared: A `ColumnType` but "ignore"; without it, `column_type`.
         missing_share: The share of gaps, where the series does not hold all of them.
         context: True where the column is always given.
     """
@@ -66,8 +67,11 @@ def infer_column(
         return CategoryColumn.fit(series, missing_share=share, context=context)
     if kind == "boolean":
         return CategoryColumn.boolean(series, missing_share=share, context=context)
-    values = _as_datetimes(series) if kind == "datetime" else _as_numbers(series)
-    return NumberColumn.fit(values, missing_share=share, context=context)
+    if kind == "number":
+        return NumberColumn.fit(_as_numbers(series), missing_share=share, context=context)
+    form = _date_form(series, kind)
+    times = _as_datetimes(series, form)
+    return NumberColumn.fit(times, missing_share=share, context=context, form=form)
 
 
 def column_type(series: pd.Series) -> ColumnType:
@@ -99,6 +103,8 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
     if held == "date" or held in ("timedelta", "timedelta64"):
         return "number"
     if held in ("datetime", "datetime64") or _are_dates(distinct):
+        return "datetime"
+    if len(possible_orders(distinct)) == 1:
         return "datetime"
     if any(isinstance(value, str) and NAME_OF_DIGITS.fullmatch(value) for value in distinct):
         return "category"
@@ -160,8 +166,34 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and abs(int(value)) < 2**53
 
 
-def _as_datetimes(series: pd.Series) -> pd.Series:
-    times = read_datetimes(series, str(series.name), SchemaError)
+def _date_form(series: pd.Series, kind: str) -> str:
+    """How the dates of a column are written; "" for ISO 8601 and what is no text.
+
+    Points mean that the day comes first, as it does wherever they are used; slashes and dashes must
+    show it by a day above 12, or be declared.
+    """
+    name, values = str(series.name), plain(series)
+    if not (types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype)):
+        return ""
+    distinct = distinct_values(values, name)[1]
+    dates = [value for value in distinct if possible_orders([value])]
+    if not dates:
+        return ""
+    if kind in ORDERS:
+        return form_of(dates, kind)
+    orders = possible_orders(dates)
+    if len(orders) > 1 and "." not in dates[0]:
+        raise SchemaError(
+            f'Column "{name}" holds dates such as {dates[0]!r}, and none tells whether the day or '
+            f'the month comes first. Declare it as "dmy" or "mdy" (types, --types {name}=dmy).'
+        )
+    # Where there is no order for all, reading them in that of most finds those that are wrong.
+    found = [order for date in dates for order in possible_orders([date])]
+    return form_of(dates, orders[0] if orders else max(ORDERS, key=found.count))
+
+
+def _as_datetimes(series: pd.Series, form: str) -> pd.Series:
+    times = read_datetimes(series, str(series.name), SchemaError, form=form)
     return series if types.is_datetime64_any_dtype(series.dtype) else times.rename(series.name)
 
 

@@ -60,6 +60,7 @@ class Measurement:
             the column, so that float64 seconds keep their small digits.
         resolution: The step that all values are multiples of, in numbers (times: in seconds).
         decimal: True for Python's `Decimal`.
+        form: How dates are written as text, where it is not ISO 8601; see `date_forms`.
     """
 
     measure: Measure
@@ -69,6 +70,7 @@ class Measurement:
     origin: int = 0
     resolution: float | None = None
     decimal: bool = False
+    form: str = ""
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> "Measurement":
@@ -120,8 +122,10 @@ class Measurement:
         self, series: pd.Series, name: str, error: type[AnyOrderError]
     ) -> tuple[NDArray[np.int64], BoolArray]:
         """Times as whole units (datetimes: since 1970 in UTC), and which are missing."""
-        read = read_durations if self.measure == "timedelta" else read_datetimes
-        times = read(series, name, error)
+        if self.measure == "timedelta":
+            times = read_durations(series, name, error)
+        else:
+            times = read_datetimes(series, name, error, form=self.form)
         zoned = isinstance(times.dtype, pd.DatetimeTZDtype)
         if zoned != (self.zone is not None):
             raise error(

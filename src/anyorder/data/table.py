@@ -87,7 +87,8 @@ class TableSchema:
         Args:
             frame: As `as_frame` gives it.
             types: What a column is, where its values do not say it: "number", "category",
-                "boolean", "datetime" or "ignore".
+                "boolean", "datetime", "dmy" or "mdy" (dates with the day or the month first) or
+                "ignore".
             missing_values: What stands for a gap, such as "?" or -999.
             context: Columns that are always given and never asked.
             order: Columns that come first in the model, in this order; the others follow in the

@@ -68,7 +68,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             or "learned" (along which a model of random orders predicts held-out rows best; a
             quarter of the time goes into that model).
         types: What a column is, where its values do not say it: "number", "category", "boolean",
-            "datetime" or "ignore".
+            "datetime", "dmy" or "mdy" (dates with the day or the month first) or "ignore".
         missing_values: What stands for a gap besides NaN and None, such as "?" or -999.
         missing: "mcar" takes gaps to be random; "mar" allows for gaps that depend on what is
             observed, by completing them again and again while training.
