@@ -404,6 +404,22 @@ REFUSED = {
         QueryError,
         'There is no column "jobs" in the model. Did you mean "job"?',
     ),
+    "points and commas": (
+        lambda: TableSchema.infer(pd.DataFrame({"size": ["3,5", "4,5", "3.7", "2,5", "1"]})),
+        SchemaError,
+        "holds numbers with a point, '3.7' (row 2), and with a comma, '3,5' (row 0). Write them "
+        "alike in the file: decimals with a point, thousands without a comma. If they are no",
+    ),
+    "a comma among whole numbers": (
+        lambda: TableSchema.infer(pd.DataFrame({"size": ["3", "4", "3,7", "2"]})),
+        SchemaError,
+        "holds '3,7' (row 2). Write decimals with a point, and thousands without a comma; if they",
+    ),
+    "a comma in declared numbers": (
+        lambda: TableSchema.infer(pd.DataFrame({"c": ["1.5", "3,7"]}), types={"c": "number"}),
+        SchemaError,
+        "must hold numbers; got '3,7' (row 1). Write decimals with a point, and thousands without",
+    ),
     "a description": (lambda: TableSchema.from_description({}), SchemaError, "not a table written"),
     "a later one": (
         lambda: TableSchema.from_description({"format": 9}),

@@ -9,9 +9,10 @@ import pandas as pd
 from anyorder.commands.notation import quoted, shell
 from anyorder.commands.showing import words
 from anyorder.data.categories import CategoryColumn
+from anyorder.data.coercion import COMMA
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.date_forms import ORDERS, possible_orders
-from anyorder.data.dialects import COMMA, THOUSANDS
+from anyorder.data.dialects import THOUSANDS
 from anyorder.data.table import TableSchema
 
 FEW_ROWS = 50

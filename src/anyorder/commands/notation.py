@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from anyorder.data.categories import CategoryColumn
+from anyorder.data.coercion import COMMA
 from anyorder.data.columns import TIMES, Column
-from anyorder.data.dialects import COMMA
 from anyorder.data.table import TableSchema
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
 from anyorder.estimators.table_questions import column_set

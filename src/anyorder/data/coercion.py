@@ -6,6 +6,7 @@ never a silent gap.
 """
 
 import datetime
+import re
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,9 @@ from pandas.api import types
 from anyorder.data.date_forms import as_iso, example
 from anyorder.data.gaussianizer import FloatArray
 from anyorder.errors import AnyOrderError, SchemaError
+
+COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
+"""A number with a comma, for decimals or for thousands."""
 
 EXAMPLE = datetime.datetime(2024, 5, 31, 18)
 """A date whose day is no month."""
@@ -117,6 +121,11 @@ def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError])
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
+        if isinstance(value, str) and COMMA.fullmatch(value):
+            raise error(
+                f'Column "{name}" must hold numbers; got {value!r}{row_of(series, value)}. Write '
+                "decimals with a point, and thousands without a comma."
+            ) from None
         fits = error is SchemaError  # later, a table is read as it was declared then
         remedy = "declare it as one (missing_values)" if fits else "leave the cell empty"
         raise error(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from anyorder.data.coercion import COMMA
 from anyorder.data.inference import NAME_OF_DIGITS
 from anyorder.errors import SchemaError
 
@@ -34,7 +35,6 @@ OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 NO_SEPARATOR = "\x1f"
 """In no file: a line is then one cell."""
 
-COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
 POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*")

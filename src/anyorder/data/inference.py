@@ -15,10 +15,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api import types
 
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.coercion import (
+    COMMA,
     BoolArray,
     distinct_values,
     plain,
@@ -111,17 +113,45 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
     numeric = np.array([_is_number(value) for value in distinct])
     if numeric.all():
         return "number"
+    _refuse_points_and_commas(series, name, codes, distinct)
     present = codes >= 0
     others = [value for value, is_number in zip(distinct, numeric, strict=True) if not is_number]
     are_signs = not any(re.search(r"\w", str(value)) for value in others)
     if numeric[codes[present]].mean() >= MOSTLY or (numeric.any() and are_signs):
         place = int(np.flatnonzero(present & ~numeric[codes])[0])
         odd = distinct[codes[place]]
+        remedy = f"Declare {odd!r} as a gap (missing_values), or the column as categories (types)."
+        if isinstance(odd, str) and COMMA.fullmatch(odd):
+            remedy = (
+                "Write decimals with a point, and thousands without a comma; if they are no "
+                "numbers, declare the column as categories (types)."
+            )
         raise SchemaError(
             f'Column "{name}" looks like numbers but holds {odd!r} (row {series.index[place]}). '
-            f"Declare {odd!r} as a gap (missing_values), or the column as categories (types)."
+            f"{remedy}"
         )
     return "category"
+
+
+def _refuse_points_and_commas(
+    series: pd.Series, name: str, codes: NDArray[np.intp], distinct: Sequence[Any]
+) -> None:
+    """Refuses numbers of which some have a decimal point and others a comma: 3.7 and 3,5."""
+    commas = np.array([isinstance(v, str) and bool(COMMA.fullmatch(v)) for v in distinct])
+    numeric = np.array([_is_number(value) for value in distinct])
+    points = numeric & np.array(["." in str(value) for value in distinct])
+    share = (numeric | commas)[codes[codes >= 0]].mean()
+    if not commas.any() or not points.any() or share < MOSTLY:
+        return
+    with_point, with_comma = (
+        f"{distinct[code]!r} (row {series.index[int(np.argmax(codes == code))]})"
+        for code in (int(np.argmax(points)), int(np.argmax(commas)))
+    )
+    raise SchemaError(
+        f'Column "{name}" holds numbers with a point, {with_point}, and with a comma, '
+        f"{with_comma}. Write them alike in the file: decimals with a point, thousands without a "
+        "comma. If they are no numbers, declare the column as categories (types)."
+    )
 
 
 def _is_number(value: Any) -> bool:
