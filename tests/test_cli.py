@@ -15,6 +15,7 @@ from cyclopts import App
 from anyorder import CheckpointError
 from anyorder.cli import app, main, run
 from anyorder.commands.showing import note, show
+from anyorder.training.learner import Learner
 
 
 def test_help_does_not_wait_for_torch():
@@ -117,7 +118,7 @@ def test_shells_can_be_taught(capsys):
 
 
 def test_ctrl_c_is_clean(capsys, monkeypatch):
-    for words, sentence in (((), "Stopped."), (("Stopped at 3.",), "Stopped at 3.")):
+    for words, sentence in (((), "Nothing more was done."), (("Saved at 3.",), "Saved at 3.")):
 
         def interrupted(words=words, **_):
             raise KeyboardInterrupt(*words)
@@ -126,7 +127,37 @@ def test_ctrl_c_is_clean(capsys, monkeypatch):
         with pytest.raises(SystemExit) as stopped:
             main(["reproduce", "table7"])
         assert stopped.value.code == 130
-        assert capsys.readouterr().err == f"error: {sentence}\n"
+        assert capsys.readouterr().err == f"interrupted: {sentence}\n"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fit_that_is_interrupted_says_how_to_go_on(late, tmp_path, capsys, monkeypatch):
+    command = ["fit", "digits", "--layers", "1", "--width", "16", "--heads", "2", "--size", "2"]
+    command += ["--steps", "4", "--out", str(tmp_path)]
+    asked = []
+
+    def interrupting(*given, original=Learner.learn):
+        asked.append(given)
+        if len(asked) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return original(*given)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if late:
+            patched.setattr("anyorder.commands.image.conditional_bits", interrupted)
+        else:
+            patched.setattr(Learner, "learn", interrupting)
+        with pytest.raises(SystemExit) as stopped:
+            main(command)
+    assert stopped.value.code == 130
+    line = capsys.readouterr().err.splitlines()[-1]
+    place = "the last checkpoint, if" if late else "this checkpoint."
+    assert re.match(rf"interrupted: .*the same (call or )?command goes on from {place}", line, re.I)
+    main(command)
+    assert (tmp_path / "model.json").exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):

@@ -135,7 +135,7 @@ def test_one_image_of_one_pixel_is_evaluated(folder, capsys):
 
 
 MISTAKES = {
-    "no hole": (["inpaint", "RUN", "set", "--out", "grid.png"], "Say what is unknown"),
+    "no hole": (["inpaint", "RUN", "set", "--out", "grid.png"], "say what is unknown"),
     "no alpha": (["inpaint", "RUN", "plain.png", "--out", "grid.png"], "alpha channel"),
     "two holes": (
         ["inpaint", "RUN", "plain.png", "--half", "top", "--pixels", "0.5", "--out", "g.png"],

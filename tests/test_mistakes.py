@@ -3,12 +3,14 @@
 import json
 import shlex
 import shutil
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from anyorder.cli import main
+from anyorder.data.image_files import write_image
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.table import TableModel
 from anyorder.training.settings import TrainingSettings
@@ -41,6 +43,15 @@ def place(tmp_path_factory):
     document["format"] = 10**6
     (folder / "future" / "model.json").write_text(json.dumps(document))
     (folder / "nothing").mkdir()
+    for name in ("two.csv.zip", "two.zip"):
+        with ZipFile(folder / name, "w") as archive:
+            archive.write(folder / "people.csv", "a.csv")
+            archive.write(folder / "people.csv", "b.csv")
+    (folder / "broken.csv.zip").write_text("no archive")
+    for name, count in (("single", 1), ("pictures", 9)):
+        for number in range(count):
+            picture = np.full((2, 2, 1), number, dtype=np.uint8)
+            write_image(folder / name / f"{number}.png", picture)
     return folder
 
 
@@ -162,6 +173,16 @@ MESSAGES = {
     # files that would be taken for something else
     "fit nowhere.xlsx --out x": 'There is no file "nowhere.xlsx". Give a table',
     "fit sheet.xlsx --out x": 'save "sheet.xlsx" as .csv or .parquet',
+    "fit two.zip --out x": "an archive: unpack it, and give the table, the text or the fol",
+    "fit two.csv.zip --out x": "must hold one CSV file and nothing else",
+    "fit broken.csv.zip --out x": "Unpack it, and give the file in it.",
+    "impute table two.zip --out x.csv": 'got "two.zip". Unpack it, and give the file in it.',
+    "fit people.csv --out odd.csv": '"odd.csv" is a file. Name another, such as "runs/odd".',
+    "fit people.csv --out odd.csv/run": '"odd.csv" is a file. Name another, such as "runs/odd".',
+    "inpaint image nothing --half left --out g.png": '"nothing" is a folder without pictures (.png',
+    "inpaint image pictures --out g.png": '"pictures" is a folder of pictures: say what is unknown',
+    "inpaint image single --out g.png": 'give one picture, such as "single/0.png".',
+    "inpaint image pictures/0.png --mask nothing --out g.png": '"nothing" is a folder, where one',
     # what is typed in a way that another program would take
     "query table --of age --given job=c": 'There is "a", "b".',
     "query table --of job --given born=01.02.2024": "Write 2024-02-01",

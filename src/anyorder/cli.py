@@ -73,7 +73,8 @@ def run(command: App, arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         _fail(str(error))
     except KeyboardInterrupt as stopped:
-        _fail(str(stopped) or "Stopped.", code=INTERRUPTED)  # a training says what it saved
+        # A training says what it saved.
+        _fail(str(stopped) or "Nothing more was done.", word="interrupted", code=INTERRUPTED)
     except BrokenPipeError:
         _close_quietly()
     except OSError as error:
@@ -119,6 +120,6 @@ def _close_quietly() -> None:
     sys.exit(BROKEN_PIPE)
 
 
-def _fail(sentence: str, *, code: int = USER_ERROR) -> None:
-    sys.stderr.write(f"error: {printable(' '.join(sentence.split()))}\n")
+def _fail(sentence: str, *, word: str = "error", code: int = USER_ERROR) -> None:
+    sys.stderr.write(f"{word}: {printable(' '.join(sentence.split()))}\n")
     sys.exit(code)

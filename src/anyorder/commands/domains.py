@@ -29,6 +29,14 @@ OTHER_TABLES = (
 )
 """Endings of files that hold tables, none of which is read."""
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst")
+"""Endings of files that have to be unpacked, unless what is in them stands before: .csv.gz."""
+
+PACKED_TEXT = "text8.zip"
+"""The archive that is read as it is."""
+
+GOES_ON = "The same command goes on from the last checkpoint, if there is one."
+
 WIDTHS, HEADS = {"table": 96, "text": 128, "image": 128}, 4
 """Of networks, where nobody says so; see `fit --help`."""
 
@@ -54,7 +62,13 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
                 f"`--as {other}` would say otherwise.",
             )
     _check_shared(shared, width=WIDTHS[found])
-    own = options[found]
+    try:
+        _fit(found, file, shared, options[found])
+    except KeyboardInterrupt as stopped:  # before the training or after it, where none tells more
+        raise KeyboardInterrupt(str(stopped) or GOES_ON) from None
+
+
+def _fit(found: str, file: str, shared: Options, own: Options) -> None:
     if found == "table":
         fit_table(Path(file), **shared, **{**own, "missing": own["missing"] or "mcar"})
     elif found == "image":
@@ -65,6 +79,13 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
 
 def _check_shared(shared: Options, *, width: int) -> None:
     """Refuses what cannot be, before a file is read and columns are shown."""
+    out: Path = shared["out"]
+    taken = next((place for place in (out, *out.parents) if place.is_file()), None)
+    if taken is not None:
+        raise ConfigError(
+            f'`--out` must be a folder, which is made for the model; "{taken}" is a file. Name '
+            f'another, such as "runs/{taken.stem}".'
+        )
     minutes = shared["minutes"]
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"`--minutes` must be above 0 and finite; got {minutes:g}.")
@@ -90,6 +111,12 @@ def _domain_of(file: str) -> str:
         raise ConfigError(
             f'There is no file "{file}". Give a table (.csv, .tsv, .parquet), a text, a folder of '
             f'pictures, or a name: "{EMBEDDED}", "{BUNDLED}".'
+        )
+    if path.suffix.lower() in ARCHIVES and path.name != PACKED_TEXT:
+        raise ConfigError(
+            f'"{file}" is an archive: unpack it, and give the table, the text or the folder of '
+            "pictures that is in it. One packed CSV file can be read if it is called .csv.gz or "
+            ".csv.zip."
         )
     if path.suffix.lower() in OTHER_TABLES:
         raise ConfigError(

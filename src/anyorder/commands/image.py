@@ -45,6 +45,10 @@ ROWS = 6
 """Test images that are painted where a set of them is named in place of a file."""
 
 
+PARTS = 3
+"""To train, validate and test: a set of images has as many at least."""
+
+
 def is_images(file: str) -> bool:
     """Whether what was typed names a set of images, or a folder with a picture in it."""
     folder = Path(file)
@@ -231,6 +235,8 @@ def _pictures(model: ImageModel, file: str, *, rows: int, resize: bool) -> Pixel
     """One picture of the user's, or the first test images of a set."""
     assert model.shape_ is not None
     height, width, channels = model.shape_
+    if Path(file).is_dir():
+        _check_folder(Path(file))
     if is_images(file):
         return images_for(model, file).test[: check_count("rows", rows)]
     size = (height, width) if resize else None
@@ -241,6 +247,21 @@ def _pictures(model: ImageModel, file: str, *, rows: int, resize: bool) -> Pixel
             f"is {picture.shape[0]}x{picture.shape[1]}. `--resize` crops and resizes it."
         )
     return coarser(picture, MAX_LEVELS, model.levels_)[None]
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuses a folder in place of a picture, where it is too small to be a set of images."""
+    found = sorted(picture_files(folder))
+    if not found:
+        raise ConfigError(
+            f'"{folder}" is a folder without pictures ({", ".join(ENDINGS)}): give a picture, or a '
+            "folder of pictures."
+        )
+    if len(found) < PARTS:
+        raise ConfigError(
+            f'"{folder}" is a folder of {len(found)} picture(s), too few for a set of images, of '
+            f'which a part is painted: give one picture, such as "{found[0]}".'
+        )
 
 
 def _hole(
@@ -264,7 +285,10 @@ def _hole(
     if pixels is not None:
         return random_hole(size, pixels, generator=torch.Generator().manual_seed(seed))
     if is_images(file):
-        raise ConfigError("Say what is unknown: `--half`, `--rectangle`, `--pixels` or `--mask`.")
+        many = f'"{file}" is a folder of pictures: say' if Path(file).is_dir() else "Say"
+        raise ConfigError(
+            f"{many} what is unknown with `--half`, `--rectangle`, `--pixels` or `--mask`."
+        )
     return alpha_hole(file, size)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from anyorder.commands.notation import Question, quoted, shell, written_given
 from anyorder.commands.showing import words
 from anyorder.commands.streams import STREAM
+from anyorder.data.frames import COMPRESSED, STREAMS
 from anyorder.data.table import TableSchema
 from anyorder.estimators.table import TableModel
 from anyorder.orders import mutual_information
@@ -45,7 +46,9 @@ def suggestions(
     if questions is not None:
         return
     if frame[list(names)].isna().to_numpy().any():
-        filled = "filled.csv" if str(file) == STREAM else file.with_name(f"filled-{file.name}")
+        packed = file.suffix.lower() in {*COMPRESSED} - {*STREAMS}  # which is not written
+        name = file.stem if packed else file.name
+        filled = "filled.csv" if str(file) == STREAM else file.with_name(f"filled-{name}")
         yield shell("anyorder", "impute", out, file, "--out", filled)
     else:
         yield shell("anyorder", "sample", out, "--n", 5, *flags)

@@ -17,6 +17,7 @@ from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -302,9 +303,10 @@ def _kind(file: Path) -> str:
         if suffixes and suffixes[-1] in PARQUET:
             suffixes.clear()  # Parquet is compressed within
     if not suffixes or suffixes[-1] not in (*SEPARATORS, *PARQUET):
+        packed = file.suffix.lower() in COMPRESSED
         raise ConfigError(
             f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}". '
-            "Save it as one of these."
+            f"{'Unpack it, and give the file in it.' if packed else 'Save it as one of these.'}"
         )
     return suffixes[-1]
 
@@ -360,9 +362,14 @@ def _sentences(file: Path) -> Iterator[None]:
             f'"{file}" has rows with more cells than its header names. Put cells that hold a '
             "separator in double quotes."
         ) from error
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError, BadGzipFile) as error:
+    except (ValueError, BadGzipFile, BadZipFile) as error:
         if isinstance(error, SchemaError | ConfigError):
             raise
+        if file.suffix.lower() == ".zip":
+            raise SchemaError(
+                f'"{file}" must hold one CSV file and nothing else ({error}). Unpack it, and give '
+                "the file in it."
+            ) from error
         raise SchemaError(f'"{file}" cannot be read as a table ({error}).') from error
 
 

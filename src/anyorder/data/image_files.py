@@ -91,9 +91,19 @@ def read_image(
 ) -> Pixels:
     """One picture ``(height, width, channels)``; see `load_image_folder`."""
     file = Path(file)
+    check_picture_file(file)
+    return pixels_of(decoded(file, str(file)), name=str(file), size=size, channels=channels)
+
+
+def check_picture_file(file: Path) -> None:
+    """Refuses what is no file, before it is read as a picture."""
+    if file.is_dir():
+        raise ConfigError(
+            f'"{file}" is a folder, where one picture ({", ".join(ENDINGS)}) must be given. Name '
+            "the file in it."
+        )
     if not file.is_file():
         raise ConfigError(f'There is no file "{file}".')
-    return pixels_of(decoded(file, str(file)), name=str(file), size=size, channels=channels)
 
 
 def write_image(file: str | Path, picture: Pixels) -> None:

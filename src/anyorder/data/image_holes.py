@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.data.image import Shape, Size, check_size
-from anyorder.data.image_files import check_depth, decoded
+from anyorder.data.image_files import check_depth, check_picture_file, decoded
 from anyorder.errors import (
     ConfigError,
     QueryError,
@@ -137,8 +137,7 @@ def _nothing(size: Size) -> Hole:
 
 
 def _mask(file: str | Path) -> "Image.Image":
-    if not Path(file).is_file():
-        raise ConfigError(f'There is no file "{file}".')
+    check_picture_file(Path(file))
     image = decoded(Path(file), str(file))
     check_depth(image, str(file))
     return image

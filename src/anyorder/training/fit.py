@@ -206,7 +206,10 @@ class _Run:
     def _kept(self) -> str:
         if self.folder is None or not self.folder.names():
             return "Stopped, and nothing was saved."
-        return f"Stopped. Saved at step {self.saved.step:,}: the same call or command goes on."
+        return (
+            f"Saved at step {self.saved.step:,}: the same call or command goes on from this "
+            "checkpoint."
+        )
 
     def _is_over(self) -> bool:
         """Between two steps: agrees with the others, evaluates, saves what is due."""
