@@ -275,6 +275,25 @@ def test_draws_are_printed_as_json(run, capsys):
     assert set(rows[0]) == set(people().columns)
 
 
+def test_a_narrow_terminal_cuts_no_value(run, capsys, monkeypatch):
+    main(["sample", str(run), "--n", "3", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for columns, many in (("45", True), ("250", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        main(["sample", str(run), "--n", "3"])
+        shown = capsys.readouterr()
+        plain = re.sub(r"\x1b\[\d*m", "", shown.out)
+        assert max(map(len, plain.splitlines())) <= int(columns)
+        assert "…" not in plain
+        for row in rows:
+            drawn = [str(row["account"]), row["job"], row["zip"], row["born"].replace("T", " ")]
+            assert all(cell in plain for cell in drawn)
+        assert all(f" {name} " in plain for name in rows[0])
+        assert ("`--out rows.csv` or `--json` has each row in one piece" in shown.err) is many
+        assert (len(re.findall(r"│ 3 +│", plain)) > 1) is many
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_parquet_keeps_its_dtypes(folder, parquet_run, tmp_path):
     file = tmp_path / "filled.parquet"

@@ -141,7 +141,7 @@ def sample(
         As for query.
     out
         A .csv, .tsv or .parquet file to write, or "-" for CSV on standard output; without it, they
-        are printed as a table.
+        are printed as a table, or as several with some of the columns each on a narrow terminal.
     """
     from anyorder.commands.table import sample_table
 

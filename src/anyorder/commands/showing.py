@@ -6,14 +6,21 @@ import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from anyorder.commands.terminal import printable
+
+ROW = "row"
+"""The heading of what tells which rows of several tables belong together."""
+
+FRAME = 3
+"""Characters that a column of a table has beside its cells; the table has one more."""
 
 UNBOUNDED = 10_000
 """The width of lines that go to a file or a pipe, where nothing needs to be cut."""
@@ -32,7 +39,7 @@ def show(
     numbers: Sequence[str] = (),
     aside: bool = False,
 ) -> None:
-    """Prints a table.
+    """Prints a table; on a terminal that is too narrow, cells go over several lines.
 
     Args:
         columns: Their headings.
@@ -41,12 +48,11 @@ def show(
         numbers: Which columns are set to the right.
         aside: Whether it goes to standard error.
     """
-    stream = sys.stderr if aside else sys.stdout
-    width = None if stream.isatty() else UNBOUNDED
-    console = Console(file=stream, width=width, markup=False, highlight=False)
+    console = _console(aside=aside)
     table = Table()
     for name in columns:
-        table.add_column(Text(printable(name)), justify="right" if name in numbers else "left")
+        side: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(Text(printable(name)), justify=side, overflow="fold")
     for row in rows:
         table.add_row(
             *(Text(printable(cell)) for cell in row)
@@ -54,6 +60,48 @@ def show(
     if title is not None:  # not the table's own, which is folded to its width
         console.print(printable(title), soft_wrap=True)
     console.print(table)
+
+
+def show_rows(frame: pd.DataFrame) -> int:
+    """Prints the rows of a frame, in several tables where a terminal is too narrow for one.
+
+    Returns:
+        How many tables.
+    """
+    cells = [[words(cell) for cell in row] for row in frame.itertuples(index=False)]
+    names = [str(name) for name in frame.columns]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    number = len(str(len(cells)))
+    parts = _fitting(widths, _console().width, first=max(number, len(ROW)))
+    for part in parts:
+        numbered = [ROW] if len(parts) > 1 else []
+        rows = [
+            [*([str(place)] if numbered else []), *(row[column] for column in part)]
+            for place, row in enumerate(cells, start=1)
+        ]
+        show([*numbered, *(names[column] for column in part)], rows)
+    return len(parts)
+
+
+def _fitting(widths: Sequence[int], width: int, *, first: int) -> list[list[int]]:
+    """Columns side by side as far as they fit: one part, or several that begin with another."""
+    if sum(widths) + FRAME * len(widths) + 1 <= width:
+        return [list(range(len(widths)))]
+    parts: list[list[int]] = [[]]
+    used = start = first + FRAME + 1
+    for place, wide in enumerate(widths):
+        if parts[-1] and used + wide + FRAME > width:
+            parts.append([])
+            used = start
+        parts[-1].append(place)
+        used += wide + FRAME
+    return parts
+
+
+def _console(*, aside: bool = False) -> Console:
+    stream = sys.stderr if aside else sys.stdout
+    width = None if stream.isatty() else UNBOUNDED
+    return Console(file=stream, width=width, markup=False, highlight=False)
 
 
 def words(value: Any) -> str:

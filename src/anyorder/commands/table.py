@@ -23,7 +23,7 @@ from anyorder.commands.overwriting import making_room
 from anyorder.commands.resuming import told_by_flags
 from anyorder.commands.runs import finished_step, read_run
 from anyorder.commands.scoring import Running
-from anyorder.commands.showing import note, records, show, words
+from anyorder.commands.showing import note, records, show, show_rows
 from anyorder.commands.streams import STREAM, reading, told, writing
 from anyorder.commands.suggesting import suggestions, trust_in
 from anyorder.commands.targets import check_target
@@ -245,10 +245,12 @@ def sample_table(
     elif json:
         print_json({"rows": records(pd.concat(drawn()))})
     else:
-        frames = pd.concat(drawn())
-        shown = as_text(frames, model.table_)
-        rows = ([words(cell) for cell in row] for row in shown.itertuples(index=False))
-        show(list(frames.columns), rows)
+        tables = show_rows(as_text(pd.concat(drawn()), model.table_))
+        if tables > 1:
+            note(
+                f"The columns are in {tables} tables, because the terminal is narrow: `--out "
+                "rows.csv` or `--json` has each row in one piece."
+            )
     if sum(sizes) < EVEN * n:
         note(
             "What is given by intervals or lists is rare in the model, so that rows repeat it: "
