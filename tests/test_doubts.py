@@ -1,10 +1,13 @@
 """Columns that would ruin a model get one sentence each, and others none."""
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.commands.doubts import doubts
+from anyorder.commands.doubts import doubts, way_out
+from anyorder.commands.notation import read_types
 from anyorder.data.table import TableSchema
 
 ROWS = 200
@@ -30,7 +33,7 @@ DOUBTED = {
 
 
 def found(frame):
-    return list(doubts(frame, TableSchema.infer(frame)))
+    return [doubt.sentence for doubt in doubts(frame, TableSchema.infer(frame))]
 
 
 @pytest.mark.parametrize("name", DOUBTED)
@@ -64,3 +67,21 @@ def test_ordinary_columns_are_not_doubted():
     assert found(frame) == []
     penguins = pytest.importorskip("palmerpenguins").load_penguins()
     assert found(penguins) == []
+
+
+def test_the_way_out_is_one_flag_that_can_be_typed():
+    frame = pd.DataFrame({"Kunden ID": [f"k{i}" for i in range(60)], "zip": ["a", "b", "c"] * 20})
+    frame = frame.assign(planet="Earth", key=[f"x{i // 2}" for i in range(60)])
+    declared = {"zip": "category"}
+    said = way_out(list(doubts(frame, TableSchema.infer(frame, types=declared))), declared)
+    flag = "'zip=category,\"Kunden ID\"=ignore,planet=ignore'"
+    assert said == (
+        f"To leave them out, press Ctrl-C, and give the same command with --types {flag} "
+        "--overwrite"
+    )
+    assert read_types(shlex.split(flag)[0]) == {
+        "zip": "category",
+        "Kunden ID": "ignore",
+        "planet": "ignore",
+    }
+    assert way_out(list(doubts(frame[["zip"]], TableSchema.infer(frame[["zip"]]))), {}) is None

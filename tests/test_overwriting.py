@@ -120,6 +120,28 @@ def test_overwrite_brings_back_what_was_there_if_nothing_is_trained(place, capsy
     assert written(place / "run") == before
 
 
+def test_a_warning_of_ids_can_be_acted_on(place, capsys, monkeypatch):
+    frame = pd.read_csv("people.csv").assign(key=[f"k{i}" for i in range(40)])
+    frame.to_csv("keyed.csv", index=False)
+    command = f"fit keyed.csv --out run {TINY} --steps 2"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("anyorder.training.learner.Learner.learn", interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            run(command)
+    assert stopped.value.code == 130
+    said = capsys.readouterr().err
+    assert "interrupted: Stopped, and nothing was saved." in said
+    options = re.search(r"press Ctrl-C, and give the same command with (.*)", said)[1]
+    assert options == "--types key=ignore --overwrite"
+    assert (place / "run" / "training").is_dir()
+    run(f"{command} {options}")
+    assert anyorder.load("run").table_.names == ("age", "job", "zip")
+
+
 def test_overwrite_removes_nothing_but_a_training(place, capsys):
     fit = f"fit people.csv {TINY} --steps 2 --overwrite --out"
     (place / "mine" / "training").mkdir(parents=True)

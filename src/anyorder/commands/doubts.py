@@ -1,7 +1,8 @@
 """Columns that would ruin a model, and what to do about each: one sentence a column."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,29 +37,57 @@ MOSTLY = 0.9
 DAY = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d{2}.*)?\s*")
 
 
-def doubts(frame: pd.DataFrame, table: TableSchema) -> Iterator[str]:
+class Doubt(NamedTuple):
+    """What is doubtful, and the column that had better be left out, if any."""
+
+    sentence: str
+    column: str | None = None
+
+
+def doubts(frame: pd.DataFrame, table: TableSchema) -> Iterator[Doubt]:
     """What is doubtful about a table before it is fitted, and the remedy.
 
     Example:
         >>> frame = pd.DataFrame({"id": [f"k{i}" for i in range(60)], "age": [1, 2, 3] * 20})
-        >>> list(doubts(frame, TableSchema.infer(frame)))
+        >>> [doubt.sentence for doubt in doubts(frame, TableSchema.infer(frame))]
         ['"id" differs in every row: leave it out with --types id=ignore']
     """
     if len(frame) < FEW_ROWS:
-        yield (
+        yield Doubt(
             f"{len(frame)} rows are too few to learn anything from them: answers will be little "
             "more than guesses. Some hundreds of rows are a start."
         )
     for column in (*table.query, *table.context):
-        doubt = _doubt(column, frame[column.name])
-        if doubt:
-            yield f'"{column.name}" {doubt}'
+        leave_out = f"leave it out with {declaring(column.name, 'ignore')}"
+        words = _doubt(column, frame[column.name], leave_out)
+        if words:
+            name = column.name if words.endswith(leave_out) else None
+            yield Doubt(f'"{column.name}" {words}', name)
 
 
-def _doubt(column: Column, values: pd.Series) -> str | None:
+def way_out(found: Sequence[Doubt], types: Mapping[str, str]) -> str | None:
+    """How to fit again without the columns that had better be left out.
+
+    Args:
+        found: The doubts.
+        types: What was declared of columns.
+
+    Example:
+        >>> way_out([Doubt("...", "k")], {})
+        'To leave it out, press Ctrl-C, and give the same command with --types k=ignore --overwrite'
+    """
+    names = [doubt.column for doubt in found if doubt.column is not None]
+    if not names:
+        return None
+    kinds = {**types, **dict.fromkeys(names, "ignore")}
+    flag = shell("--types", ",".join(f"{quoted(name)}={kind}" for name, kind in kinds.items()))
+    them = "them" if len(names) > 1 else "it"
+    return f"To leave {them} out, press Ctrl-C, and give the same command with {flag} --overwrite"
+
+
+def _doubt(column: Column, values: pd.Series, leave_out: str) -> str | None:
     """The gravest doubt about a column, if there is any."""
     present = round(len(values) * (1 - column.missing_share))
-    leave_out = f"leave it out with {declaring(column.name, 'ignore')}"
     only = _only_value(column, values)
     if only is not None:
         return (

@@ -29,6 +29,10 @@ WRITTEN = re.compile(
 """Names of what a training writes into its folder."""
 
 
+MARKS = ("latest", ".lock", "metrics.jsonl")
+"""What no training is without, also one that was stopped before it saved anything."""
+
+
 @contextmanager
 def making_room(out: Path, *, overwrite: bool) -> Iterator[None]:
     """Removes the earlier training in a folder once the one in this block has saved something.
@@ -63,7 +67,8 @@ def _holds_run(out: Path) -> bool:
     if not out.exists() or not any(path.name != ASIDE for path in out.iterdir()):
         return False
     training = out / TRAINING
-    if not _is_document(out / DOCUMENT) and not _checkpoints(training):
+    marks = (path for path in training.rglob("*") if path.name in MARKS)
+    if not _is_document(out / DOCUMENT) and not any(marks):
         raise ConfigError(
             f'`--overwrite` removes an earlier training, and "{out}" holds other files and no '
             "training. Drop it, or give another `--out`."

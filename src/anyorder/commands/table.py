@@ -10,7 +10,7 @@ import torch
 
 from anyorder.commands.asking import EVEN
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
-from anyorder.commands.doubts import doubts
+from anyorder.commands.doubts import doubts, way_out
 from anyorder.commands.endings import ending
 from anyorder.commands.notation import (
     check_questions,
@@ -95,8 +95,10 @@ def fit_table(
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
         title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
-        for doubt in doubts(frame, table):
-            note(f"warning: {doubt}")
+        found = list(doubts(frame, table))
+        for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
+            if warning is not None:
+                note(f"warning: {warning}")
     training = out / "training"
     with making_room(out, overwrite=overwrite), told_by_flags(out, model, table, file=name):
         done = finished_step(training)
