@@ -187,7 +187,7 @@ class Conditional:
         axes.axvspan(low, high, alpha=0.12, label="90%")
         axes.set(ylabel=unit, ylim=(0, None))
         if column.kind in CALENDAR:
-            _name_dates(axes)
+            name_dates(axes)
 
     def _number(self, what: str) -> NumberColumn:
         if not isinstance(self.column, NumberColumn):
@@ -248,11 +248,11 @@ def _density_unit(column: NumberColumn) -> tuple[str, float]:
     return f"density a {unit}", seconds
 
 
-def _name_dates(axes: Any) -> None:
-    """Few dates and short ones, so that they stand apart."""
+def name_dates(axes: Any, *, most: int = 7) -> None:
+    """Names the days since 1970 on an axis as dates: few and short ones, so that they stand apart."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    ticks = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    ticks = AutoDateLocator(minticks=most // 2, maxticks=most)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(ticks)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
 

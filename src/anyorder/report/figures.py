@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas.api import types
 
 from anyorder.diagnostics.plots import NARROW
-from anyorder.estimators.conditional import as_label
+from anyorder.estimators.conditional import as_label, name_dates
 from anyorder.evaluation import Estimate
 
 REAL, DRAWN = "#2458a6", "#e0812b"
@@ -71,20 +70,13 @@ def column_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[str, Figure]
         if is_number(real[name]):
             _histograms(axes, _plain(real[name]), _plain(drawn[name]))
             if types.is_datetime64_any_dtype(real[name].dtype):
-                date_axis(axes)
+                name_dates(axes, most=4)
+                axes.tick_params(axis="x", labelsize=9)
         else:
             _bars(axes, real[name], drawn[name])
         axes.set_title(as_label(name), fontsize=11)
         axes.set_yticks([])
     return found
-
-
-def date_axis(axes: Any) -> None:
-    """Names the days since 1970 on an axis as dates: few, so that they stand apart."""
-    ticks = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(ticks)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
-    axes.tick_params(axis="x", labelsize=9)
 
 
 def pair_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[tuple[str, str], Figure]:
