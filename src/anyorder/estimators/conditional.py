@@ -249,7 +249,7 @@ def _density_unit(column: NumberColumn) -> tuple[str, float]:
 
 
 def name_dates(axes: Any, *, most: int = 7) -> None:
-    """Names the days since 1970 on an axis as dates: few and short ones, so that they stand apart."""
+    """Names the days since 1970 on an axis as dates: few and short, so that they stand apart."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     ticks = AutoDateLocator(minticks=most // 2, maxticks=most)  # type: ignore[no-untyped-call]
