@@ -93,7 +93,7 @@ SCALES: Mapping[str, ImageScale] = {
 of the paper: 1200 rounds of CIFAR-10; path networks of as many weights."""
 
 MNIST_CHANNELS, MNIST_MINUTES = 32, 60
-"""Of images of 28x28 on a laptop: half the channels and five times as long, for thousands of steps."""
+"""Of images of 28x28 on a laptop: half the channels, five times as long, for thousands of steps."""
 
 IMAGENET_STEPS = 160_000
 """Sixteen rounds of ImageNet32."""
