@@ -130,6 +130,23 @@ def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch
     assert finished_step(tmp_path / "training") is None
 
 
+def test_what_names_rows_is_left_out_and_told(folder, tmp_path, capsys):
+    command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path / "a"), *TINY]
+    main(command)
+    shown = capsys.readouterr().err
+    assert '"id" says which row it is' in shown
+    assert "--types id=category keeps it" in shown
+    assert "id" not in anyorder.load(tmp_path / "a").table_.names
+    main(command)
+    assert "Already trained" in capsys.readouterr().err
+    main(["evaluate", str(tmp_path / "a"), str(folder / "people.csv"), "--json"])
+    assert last_json(capsys)["rows"] == 100
+    asked = ["fit", str(folder / "people.csv"), "--out", str(tmp_path / "b"), *TINY]
+    main([*asked, "--queries", "age -> id"])
+    assert "which row it is" not in capsys.readouterr().err
+    assert "id" in anyorder.load(tmp_path / "b").table_.names
+
+
 def test_fit_for_stated_questions(folder, tmp_path, capsys):
     asked = "3: age,job -> income; -> age"
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), "--queries", asked]
@@ -142,6 +159,8 @@ def test_fit_for_stated_questions(folder, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "QueryList: age, job -> income (75%)" in shown
     assert "QueryList: -> age (25%)" in shown
+    main(["evaluate", str(tmp_path), str(folder / "people.csv"), "--json"])
+    assert "columns" not in last_json(capsys), "the rest of a row is none of its questions"
 
 
 def test_first_questions_are_about_columns_that_tell_something(tmp_path, capsys):

@@ -768,3 +768,12 @@ def test_members_read_the_rows_for_their_guides_once(monkeypatch):
     first, *others = (member.network.guide for member in members_of(model.model_))
     assert not torch.equal(first.covariance, torch.eye(3))
     assert all(torch.equal(first.covariance, other.covariance) for other in others)
+
+
+def test_weights_of_held_out_rows_alone_train_nothing():
+    rows = people(100)
+    _, held_out = table_fitting.split(100, QUICK.validation_share, 0)
+    weights = np.zeros(100)
+    weights[held_out.numpy()] = 1.0
+    with pytest.raises(ConfigError, match="leave"):
+        clone(QUICK).set_params(random_state=0).fit(rows, sample_weight=weights)

@@ -65,6 +65,27 @@ def doubts(frame: pd.DataFrame, table: TableSchema) -> Iterator[Doubt]:
             yield Doubt(f'"{column.name}" {words}', name)
 
 
+def naming_rows(frame: pd.DataFrame, table: TableSchema) -> list[str]:
+    """The columns that say which row it is, and nothing of it: identifiers, and numbers of rows.
+
+    Example:
+        >>> frame = pd.DataFrame({"id": [f"k{i}" for i in range(60)], "age": [1, 2, 3] * 20})
+        >>> naming_rows(frame, TableSchema.infer(frame))
+        ['id']
+    """
+    if len(frame) < FEW_ROWS:
+        return []
+    return [column.name for column in table.query if _names_rows(column, frame[column.name])]
+
+
+def _names_rows(column: Column, values: pd.Series) -> bool:
+    if isinstance(column, CategoryColumn):
+        texts = [level for level in column.levels if isinstance(level, str)]
+        odd = any(_share(pattern, texts) >= MOSTLY for pattern in (DAY, COMMA, THOUSANDS))
+        return not odd and len(column.levels) >= max(FEW_ROWS, DISTINCT * values.notna().sum())
+    return _counts_rows(values)
+
+
 def way_out(found: Sequence[Doubt], types: Mapping[str, str]) -> str | None:
     """How to fit again without the columns that had better be left out.
 

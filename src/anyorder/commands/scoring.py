@@ -17,6 +17,7 @@ from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import QueryError, SchemaError, check_seed
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_batches import log_prob_in_units
+from anyorder.estimators.table_queries import is_for_any
 from anyorder.estimators.table_questions import named_sets
 from anyorder.estimators.table_skill import GUESSED_ROWS, HEADINGS, Skill, column_skill
 from anyorder.masks import Bernoulli
@@ -26,8 +27,9 @@ from anyorder.reproduce.record import print_json
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
 
-LITTLE = 0.05
-"""A column gains little from the rest of its row that saves a smaller share of its errors."""
+LITTLE, FEWEST_CELLS = 0.05, 30
+"""A column gains little from the rest of its row that saves a smaller share of its errors; of fewer
+cells, nothing can be said."""
 
 
 @dataclass
@@ -128,7 +130,7 @@ def evaluate_table(
 
 def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
     """How well columns are guessed, of a model that was trained for any question."""
-    if model.queries != "any":
+    if not is_for_any(model.queries_):
         return []
     return column_skill(model.model_, model.table_, sample.x, sample.missing)
 
@@ -136,7 +138,7 @@ def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
 def _show_skill(skill: Sequence[Skill]) -> None:
     rows = [[one.column, f"{one.cells:,}", *one.words] for one in skill]
     show(HEADINGS, rows, title="How well each column is guessed", numbers=HEADINGS[1:])
-    gains = [one.gain for one in skill if one.gain is not None]
+    gains = [one.gain for one in skill if one.gain is not None and one.cells >= FEWEST_CELLS]
     if gains and max(gains) < LITTLE:
         note(
             "warning: no column is guessed better from the rest of its row than without. Either "

@@ -1,6 +1,6 @@
 """The verbs for tables that read and write files: fit, impute, sample."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 
 from anyorder.commands.asking import EVEN
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
-from anyorder.commands.doubts import doubts, way_out
+from anyorder.commands.doubts import declaring, doubts, naming_rows, way_out
 from anyorder.commands.endings import ending
 from anyorder.commands.notation import (
+    Question,
     check_questions,
     read_given,
     read_names,
@@ -78,6 +79,10 @@ def fit_table(
         frame = as_frame(read_table(source, missing_values=columns["missing_values"], text=text))
         dialect = written_like(source)
     table = TableSchema.infer(frame, **columns)
+    left_out = _left_out(frame, table, {*declared, *_names(questions)})
+    if left_out:
+        columns["types"] = {**declared, **dict.fromkeys(left_out, "ignore")}
+        table = TableSchema.infer(frame, **columns)
     check_questions(table, questions)
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     if steps is not None:
@@ -95,6 +100,11 @@ def fit_table(
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
         title = f"{name}: {len(frame):,} rows{seen}"
         show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+        for column in left_out:
+            note(
+                f'"{column}" says which row it is and nothing of it, so it is left out; '
+                f"{declaring(column, 'category')} keeps it."
+            )
         found = list(doubts(frame, table))
         for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
             if warning is not None:
@@ -113,6 +123,18 @@ def fit_table(
         note("Try:")
         for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
+
+
+def _left_out(frame: pd.DataFrame, table: TableSchema, wanted: set[str]) -> list[str]:
+    """Columns that name rows, unless the user speaks of them or nothing else is there."""
+    found = [name for name in naming_rows(frame, table) if name not in wanted]
+    return found if len(found) < len(table.names) else []
+
+
+def _names(questions: Sequence[Question] | None) -> Iterator[str]:
+    """All columns that questions speak of."""
+    for given, query, _ in questions or ():
+        yield from (*given, *query)
 
 
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:

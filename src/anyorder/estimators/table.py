@@ -333,6 +333,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         share = check_fraction("validation_share", self.validation_share)
         data = TableData(*table.encode(frame), weights)
         kept, held_out = split(len(data.x), share, self._seed())
+        if weights is not None and not weights[kept].any():
+            raise ConfigError(
+                "`sample_weight` leaves no row to train on: those of weight are held out."
+            )
         return data.at(kept), data.at(held_out)
 
     def _query_law(self, table: TableSchema) -> QueryLaw:

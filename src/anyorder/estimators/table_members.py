@@ -22,7 +22,7 @@ Training = Callable[[AnyOrderModel, TrainingSettings, Path | None], Fit]
 ROUNDS = 13
 """How often a member should see each row before another pays."""
 
-STEPS = 600
+STEPS = 2000
 """Steps of a member before another pays, however few the rows: the average of several that have
 learnt little is worse than one that has learnt more."""
 
@@ -42,8 +42,8 @@ def members_for(rows: int, columns: int, minutes: float, *, batch: int = 64) -> 
     Example:
         >>> members_for(300, 8, minutes=7), members_for(30_000, 15, minutes=7)
         (4, 1)
-        >>> members_for(300, 8, minutes=0.5)
-        2
+        >>> members_for(300, 8, minutes=1), members_for(300, 8, minutes=2)
+        (1, 2)
     """
     cells = max(ROUNDS * rows, STEPS * batch) * columns
     return max(1, min(MOST_MEMBERS, int(minutes * CELLS_A_MINUTE / cells)))

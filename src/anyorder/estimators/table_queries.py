@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from anyorder.configuration import describe
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, check_choice
 from anyorder.estimators.table_fitting import table_queries
@@ -48,6 +49,11 @@ def law_of(queries: Queries, table: TableSchema) -> QueryLaw:
 def check_any_order(law: QueryLaw) -> None:
     """Refuses a law that could not follow another order, before one is searched for."""
     renumbered(law, range(law.num_variables)[::-1])
+
+
+def is_for_any(law: QueryLaw) -> bool:
+    """Whether a model of the law was trained for any question, as queries="any" has it."""
+    return describe(law) == describe(table_queries(law.num_variables))
 
 
 def _questions(queries: Any) -> list[Question]:

@@ -17,6 +17,7 @@ from anyorder.errors import AnyOrderWarning, QueryError
 from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import CHECKED_ROWS
+from anyorder.estimators.table_queries import is_for_any
 from anyorder.estimators.table_skill import GUESSED_ROWS, HEADINGS, column_skill
 from anyorder.evaluation import Estimate
 from anyorder.orders import mutual_information
@@ -94,7 +95,7 @@ def table_report(
 
 def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Section]:
     """What columns tell of each other, of a model that was trained for any question."""
-    if model.queries != "any":
+    if not is_for_any(model.queries_):
         return []
     skill = column_skill(model.model_, model.table_, x, missing)
     rows = [(one.column, f"{one.cells:,}", *one.words) for one in skill]

@@ -70,9 +70,13 @@ def run_jobs(
             futures = {
                 pool.submit(_run, job, name, places[name], plain, doing): name for name in left
             }
-            for future in as_completed(futures):
-                future.result()
-                console.print(f"{futures[future]}: done")
+            try:
+                for future in as_completed(futures):
+                    future.result()
+                    console.print(f"{futures[future]}: done")
+            except BaseException:  # also Ctrl-C: what has not begun does not begin
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     if not is_first_process():  # of torchrun: it has helped to train, and the first one tells
         sys.exit()
     found = {name: _document(path) for name, path in places.items()}
