@@ -126,6 +126,9 @@ def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch
     assert len(members_of(whole.model_)) == 2
     (tmp_path / "model.json").unlink()  # as if it had been stopped before it was saved
     assert len(members_of(anyorder.load(tmp_path).model_)) == 1
+    capsys.readouterr()
+    main(["query", str(tmp_path), "--of", "age"])
+    assert "was stopped before its end" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "training" / "member-1")
     assert finished_step(tmp_path / "training") is None
 

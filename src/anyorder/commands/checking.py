@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from anyorder.commands.image import images_for
-from anyorder.commands.runs import table_chunks
+from anyorder.commands.runs import opened, table_chunks
 from anyorder.commands.showing import note, show
 from anyorder.commands.streams import reading
 from anyorder.commands.terminal import printable
@@ -21,7 +21,6 @@ from anyorder.diagnostics.row_sample import RowSample
 from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.estimators.image import ImageModel
 from anyorder.estimators.image_answers import EVALUATED
-from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import CHECKED_ROWS
 from anyorder.estimators.text import TextModel
@@ -52,7 +51,7 @@ def check_file(
         check_count("rows", rows)
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
-    model, seen = load(run), False
+    model, seen = opened(run), False
     if isinstance(model, TableModel):
         with reading(file) as source:
             found, size, seen = _check_table(

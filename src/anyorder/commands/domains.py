@@ -7,7 +7,7 @@ from typing import Any
 
 from anyorder.commands.image import evaluate_images, fit_images, is_images
 from anyorder.commands.reporting import check_report, write_report
-from anyorder.commands.runs import DOMAINS
+from anyorder.commands.runs import DOMAINS, opened
 from anyorder.commands.scoring import evaluate_table
 from anyorder.commands.streams import STREAM, reading
 from anyorder.commands.table import fit_table
@@ -17,7 +17,6 @@ from anyorder.data.frames import is_table
 from anyorder.data.image_sources import BUNDLED
 from anyorder.errors import ConfigError, check_count
 from anyorder.estimators.image import ImageModel
-from anyorder.estimators.loading import load
 from anyorder.estimators.table import TableModel
 
 Options = Mapping[str, Any]
@@ -146,7 +145,7 @@ def evaluate_file(
     """Evaluates a model on a file of its own domain, and writes a page about it if asked to."""
     if report is not None:
         check_report(report)
-    model = load(run)
+    model = opened(run)
     holds = f'"{run}" holds a model of {DOMAINS[type(model)][0]}.'
     if isinstance(model, TableModel):
         _refuse({"rows": rows}, f"is for text and images, and {holds}")

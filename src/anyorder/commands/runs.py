@@ -54,9 +54,20 @@ def _ended(folder: Path, members: int) -> int | None:
     return None if done["ending"] is None else int(done["step"])
 
 
+def opened(run: Path) -> TableModel | TextModel | ImageModel:
+    """The model of a folder, or "shipped"; says so if its training was stopped before its end."""
+    model = load(run)
+    if (run / "training").is_dir() and not (run / "model.json").exists():
+        note(
+            f'warning: the training of "{run}" was stopped before its end: this is what it had '
+            "learnt by then. The same `anyorder fit` goes on."
+        )
+    return model
+
+
 def read_run(run: Path, kind: type[Model]) -> Model:
-    """The model of a folder, even of a stopped training, or "shipped": of one kind."""
-    return of_kind(load(run), run, kind)
+    """The model of a folder, of one kind."""
+    return of_kind(opened(run), run, kind)
 
 
 def of_kind(model: TableModel | TextModel | ImageModel, run: Path, kind: type[Model]) -> Model:

@@ -137,7 +137,8 @@ def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
 
 def _show_skill(skill: Sequence[Skill]) -> None:
     rows = [[one.column, f"{one.cells:,}", *one.words] for one in skill]
-    show(HEADINGS, rows, title="How well each column is guessed", numbers=HEADINGS[1:])
+    title = "How well each column is guessed, and the share of its error that the others save"
+    show(HEADINGS, rows, title=title, numbers=HEADINGS[1:])
     gains = [one.gain for one in skill if one.gain is not None and one.cells >= FEWEST_CELLS]
     if gains and max(gains) < LITTLE:
         note(

@@ -20,6 +20,9 @@ REAL, DRAWN = "#2458a6", "#e0812b"
 BINS, MOST_LEVELS, FEW_LEVELS, DOTS = 24, 8, 4, 400
 """Bars of a number, levels of a category that are shown, and named beside a cloud, and its dots."""
 
+FEWEST_BINS = 6
+"""Of few rows: in more bars, chance would look like structure."""
+
 CUT = 0.005
 """The share of the rows to each side that a histogram leaves out: outliers would flatten it."""
 
@@ -168,9 +171,10 @@ def _limits(values: Any) -> tuple[float, float]:
 
 def _histograms(axes: Any, real: Any, drawn: Any) -> None:
     low, high = _limits(real)
+    bins = int(np.clip(2 * np.isfinite(real).sum() ** (1 / 3), FEWEST_BINS, BINS))
     for values, colour in ((real, REAL), (drawn, DRAWN)):
         inside = values[np.isfinite(values)]
-        counts, edges = np.histogram(inside, bins=BINS, range=(low, high))
+        counts, edges = np.histogram(inside, bins=bins, range=(low, high))
         heights = counts / max(len(inside), 1)
         axes.stairs(heights, edges, color=colour, fill=colour == REAL, alpha=0.45)
         if colour == DRAWN:
