@@ -1,7 +1,12 @@
 """Fitting into a folder that holds an earlier training: refused by flags, or made room for."""
 
+import itertools
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +15,8 @@ from filelock import FileLock
 
 import anyorder
 from anyorder.cli import main
+from anyorder.commands.overwriting import ASIDE
+from anyorder.errors import CheckpointError
 
 TINY = "--layers 1 --width 16 --heads 2"
 
@@ -74,11 +81,24 @@ def test_another_fit_is_refused_by_its_flags(place, capsys):
     assert written(place / "run") == before
 
 
-def test_minutes_are_those_that_were_typed(place, capsys):
+def test_minutes_are_those_that_were_typed(place, capsys, monkeypatch):
+    monkeypatch.setattr("anyorder.estimators.table_members.STEPS", 1)
     run(f"fit people.csv --out run {TINY} --minutes 0.01")  # divided among several members
     assert (place / "run" / "training" / "member-1").is_dir()
     line = refused(f"fit people.csv --out run {TINY} --minutes 1.25", capsys)
     assert "`--minutes` was 0.01 and is 1.25 now." in line
+    run(f"fit people.csv --out run {TINY} --steps 2 --overwrite")
+    assert not (place / "run" / "training" / "member-1").exists()
+
+
+def test_a_training_in_stages_makes_room(place):
+    frame = pd.read_csv("people.csv")
+    frame.loc[::3, "age"] = None
+    frame.to_csv("gaps.csv", index=False)
+    run(f"fit gaps.csv --out run {TINY} --steps 8 --missing mar")
+    assert (place / "run" / "training" / "stage-1").is_dir()
+    run(f"fit people.csv --out run {TINY} --steps 2 --overwrite")
+    assert not (place / "run" / "training" / "stage-1").exists()
 
 
 @pytest.mark.usefixtures("place")
@@ -109,7 +129,7 @@ def test_overwrite_starts_anew_and_keeps_other_files(place, capsys):
     assert "Already trained" not in capsys.readouterr().err
     assert anyorder.load("run").max_steps == 3
     found = sorted(path.name for path in (place / "run").iterdir())
-    assert found == ["model.json", "notes.txt", "training", "weights.safetensors"]
+    assert found == [".lock", "model.json", "notes.txt", "training", "weights.safetensors"]
 
 
 def test_overwrite_brings_back_what_was_there_if_nothing_is_trained(place, capsys):
@@ -146,9 +166,7 @@ def test_overwrite_removes_nothing_but_a_training(place, capsys):
     fit = f"fit people.csv {TINY} --steps 2 --overwrite --out"
     (place / "mine" / "training").mkdir(parents=True)
     (place / "mine" / "training" / "thesis.txt").write_text("years of work")
-    assert '"mine" holds other files and no training' in refused(f"{fit} mine", capsys)
-    (place / "mine" / "model.json").write_text('{"made": "by another program"}')
-    assert '"mine" holds other files and no training' in refused(f"{fit} mine", capsys)
+    assert 'thesis.txt" is none of it. Move it away' in refused(f"{fit} mine", capsys)
     run(f"{fit} run")
     (place / "run" / "training" / "thesis.txt").write_text("years of work")
     assert 'thesis.txt" is none of it. Move it away' in refused(f"{fit} run", capsys)
@@ -160,3 +178,124 @@ def test_overwrite_removes_nothing_but_a_training(place, capsys):
     assert 'training" is none of it' in refused(f"{fit} run", capsys)
     assert (place / "elsewhere" / "latest").exists()
     assert (place / "mine" / "training" / "thesis.txt").exists()
+
+
+@pytest.fixture
+def earlier(place):
+    """A run that was fitted in one piece."""
+    run(f"fit people.csv --out run {TINY} --steps 2")
+    return place / "run"
+
+
+AGAIN = f"fit people.csv --out run {TINY} --steps 2 --seed 3"
+
+
+def test_overwrite_does_not_remove_what_is_trained_on(earlier, capsys):
+    shutil.copy("people.csv", earlier / "training" / "events.csv")
+    before = written(earlier)
+    again = AGAIN.replace("people.csv", "run/training/events.csv")
+    assert 'events.csv" is none of it' in refused(f"{again} --overwrite", capsys)
+    (earlier / "training" / "events.csv").unlink()
+    text = f"fit run/model.json --as text --length 8 --out run {TINY} --steps 2 --overwrite"
+    assert 'would remove "run/model.json", which is to be trained on' in refused(text, capsys)
+    assert written(earlier) == {path: was for path, was in before.items() if path.exists()}
+
+
+FOREIGN = {
+    "model.json": '{"class_name": "Sequential", "format": "keras"}',
+    "weights.safetensors": "weights",
+    "training/metrics.jsonl": '{"loss": 1}',
+    "training/latest": "global_step100",
+    "training/step-00000001/model.json": '{"format": 1}',
+    "training/step-1/weights.safetensors": "weights",
+    "training/step-00000001/weights.safetensors": "weights",
+    "training/tensorboard/events.out.tfevents.1": "events",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_another_program_wrote_is_refused(name, place, capsys):
+    path = place / "run" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(FOREIGN[name])
+    assert " is none of it" in refused(f"{AGAIN} --overwrite", capsys)
+    assert path.read_text() == FOREIGN[name]
+
+
+KILLED = """
+import os, sys
+from anyorder.cli import main
+from anyorder.training.learner import Learner
+Learner.learn = lambda *_: os.kill(os.getpid(), 9)
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_process_leaves_the_earlier_training(earlier, capsys):
+    before = written(earlier)
+    for _ in range(2):
+        command = [sys.executable, "-c", KILLED, *shlex.split(AGAIN), "--overwrite"]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == -9
+        assert not (earlier / "model.json").exists()
+    assert "`--seed` was 0 and is 3 now" in refused(AGAIN, capsys)
+    assert written(earlier) == before
+    run(f"{AGAIN} --overwrite")
+    assert anyorder.load("run").random_state == 3
+
+
+def test_what_is_called_like_the_earlier_training_stays(earlier, capsys):
+    aside = earlier / ASIDE
+    before = written(earlier)
+    aside.write_text("mine")
+    assert f'{ASIDE}" is none of it' in refused(f"{AGAIN} --overwrite", capsys)
+    aside.unlink()
+    aside.symlink_to(earlier.parent)
+    assert f'{ASIDE}" is none of it' in refused(f"{AGAIN} --overwrite", capsys)
+    aside.unlink()
+    aside.mkdir()
+    (aside / "thesis.tex").write_text("years of work")
+    assert 'thesis.tex" is none of it' in refused(f"{AGAIN} --overwrite", capsys)
+    (aside / "thesis.tex").unlink()
+    assert written(earlier) == before
+
+
+def test_no_two_commands_fit_into_a_folder(earlier, capsys, monkeypatch):
+    before = written(earlier)
+    with FileLock(earlier / ".lock"):
+        for options in ("", "--overwrite"):
+            assert 'is training into "run"' in refused(f"{AGAIN} {options}", capsys)
+    assert written(earlier) == before
+
+    def overtaken(_, __, *, folder):  # by a program, which holds no lock but that of its training
+        folder.mkdir()
+        lock.acquire()
+        raise CheckpointError("refused")
+
+    lock = FileLock(earlier / "training" / ".lock")
+    with monkeypatch.context() as patched:
+        patched.setattr("anyorder.estimators.table.TableModel.fit", overtaken)
+        assert 'is training into "run/training"' in refused(f"{AGAIN} --overwrite", capsys)
+    assert lock.is_locked
+    assert (earlier / "training" / ".lock").exists()
+    lock.release()
+    assert "`--seed` was 0 and is 3 now" in refused(AGAIN, capsys)
+    assert written(earlier) == before
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_ctrl_c_while_room_is_made(number, earlier, capsys, monkeypatch):
+    before, calls, rename = written(earlier), itertools.count(), Path.rename
+
+    def interrupted(path, target):
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            run(f"{AGAIN} --overwrite")
+    assert stopped.value.code == 130
+    assert written(earlier) == before
+    said = capsys.readouterr().err
+    assert ('training in "run" is back' in said) == (number > 0)

@@ -123,7 +123,8 @@ def fit_images(
             f'"{images.name}": {height}x{width} pixels, {channels} channel(s) of {images.levels} '
             f"levels; {parts} images to train, validate and test"
         )
-    with making_room(out, overwrite=overwrite), told_by_flags(out, model, images, file=file):
+    room = making_room(out, overwrite=overwrite, file=file)
+    with room, told_by_flags(out, model, images, file=file):
         done = finished_step(training)
         model.fit(images, turns=bool(turns), folder=training, progress=done is None)
     if is_first_process():

@@ -1,99 +1,177 @@
 """`fit --overwrite`: an earlier training makes room for a new one, and nothing else does.
 
-What is there is set aside and goes when the new training has ended or has saved something; what is
-refused before that leaves the earlier training as it was.
+What is there is set aside, and goes when the new training has saved something. If it ends before
+that, the earlier one is put back: at once, or by the next `fit` if the process was killed.
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
+from anyorder.commands.showing import note
 from anyorder.errors import ConfigError
-from anyorder.storage import TENSORS, RunFolder
+from anyorder.storage import RunFolder
 from anyorder.training.settings import is_first_process
 
-DOCUMENT, TRAINING = "model.json", "training"
-
-ASIDE = ".earlier"
+ASIDE = ".anyorder-earlier"
 """Where the earlier training is until it is not needed any more."""
 
-WEIGHTS = [f"{TENSORS['model']}.safetensors", f"{TENSORS['model']}.next.safetensors"]
+TRAINING = "training"
 
-WRITTEN = re.compile(
-    r"(member|stage)-\d+|\.?step-\d+(-\d+)?|latest|\.lock|metrics\.jsonl|order\.json|\..+\.new"
-    r"|(model|training)\.json|(weights|training)(\.next)?\.safetensors|tensorboard|events\..+"
+RUN = (TRAINING, "weights.safetensors", "weights.next.safetensors", "model.json")
+"""What is moved, in this order; and back in the reverse one, so that checkpoints in the folder are
+never those of the earlier training while a part of it is set aside."""
+
+PART = r"training(/member-\d+)?(/stage-\d+)?"
+STEP = r"step-\d{8,}(-\d+)?"
+PAIR = (
+    r"(weights|training)(\.next)?\.safetensors|(model|training)\.json|\.(model|training)\.json\.new"
 )
-"""Names of what a training writes into its folder."""
 
+FOLDERS = re.compile(rf"{PART}(/tensorboard|/\.?{STEP})?")
+FILES = re.compile(
+    r"model\.json|weights(\.next)?\.safetensors"
+    rf"|{PART}/(\.lock|latest|metrics\.jsonl|order\.json|\.(latest|metrics\.jsonl|order\.json)\.new)"
+    rf"|{PART}/tensorboard/events\.out\.tfevents\.[^/]+"
+    rf"|{PART}/\.?{STEP}/({PAIR})"
+)
+"""The places of all that a fit writes, from the folder of the model on."""
 
-MARKS = ("latest", ".lock", "metrics.jsonl")
-"""What no training is without, also one that was stopped before it saved anything."""
+DOCUMENTS = {"weights.safetensors": "model.json", "training.safetensors": "training.json"}
+"""What tensors are never without; those that are just being written, `.next`, come before it."""
+
+METRIC = b'{"step": '
+"""What the lines of metrics begin with."""
+
+KEYS = {"format", "anyorder", "checksum"}
+"""What every document of anyorder has."""
 
 
 @contextmanager
-def making_room(out: Path, *, overwrite: bool) -> Iterator[None]:
+def making_room(out: Path, *, overwrite: bool, file: str | Path) -> Iterator[None]:
     """Removes the earlier training in a folder once the one in this block has saved something.
 
     Args:
-        out: The folder of the model. Files in it that are no model's stay.
+        out: The folder of the model, which no other command fits into meanwhile. Files in it that
+            are no model's stay.
         overwrite: Whether anything is removed at all.
+        file: What is trained on, which must not be a part of what would be removed.
     """
-    if not (overwrite and is_first_process() and _holds_run(out)):
+    if not is_first_process():
         yield
         return
-    aside = out / ASIDE
-    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
-    aside.mkdir()
-    there = [out / name for name in (DOCUMENT, *WEIGHTS, TRAINING) if (out / name).exists()]
+    with RunFolder(out).held():
+        _settle(out)
+        try:
+            if overwrite:
+                _set_aside(out, Path(file))
+            yield
+        finally:
+            _settle(out)
+
+
+def _set_aside(out: Path, file: Path) -> None:
+    there = [out / name for name in RUN if os.path.lexists(out / name)]
     for path in there:
-        path.rename(aside / path.name)
-    try:
-        yield
-    except BaseException:
-        if not _checkpoints(out / TRAINING):
-            shutil.rmtree(out / TRAINING, ignore_errors=True)
-            for path in there:
-                (aside / path.name).rename(path)
-        raise
-    finally:
-        shutil.rmtree(aside)
-
-
-def _holds_run(out: Path) -> bool:
-    """Whether there is an earlier training; refuses a folder that holds only other things."""
-    if not out.exists() or not any(path.name != ASIDE for path in out.iterdir()):
-        return False
-    training = out / TRAINING
-    marks = (path for path in training.rglob("*") if path.name in MARKS)
-    if not _is_document(out / DOCUMENT) and not any(marks):
-        raise ConfigError(
-            f'`--overwrite` removes an earlier training, and "{out}" holds other files and no '
-            "training. Drop it, or give another `--out`."
-        )
-    inside = [training, *training.rglob("*")] if training.exists() else []
-    for path in inside:
-        if path.is_symlink() or not (path == training or WRITTEN.fullmatch(path.name)):
+        _check(path, out)
+        if file.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
-                f'`--overwrite` removes only what anyorder wrote, and "{path}" is none of it. Move '
-                "it away, or give another `--out`."
+                f'`--overwrite` would remove "{file}", which is to be trained on. Move it away, or '
+                "give another `--out`."
             )
-    with ExitStack() as held:  # refuses while another process trains there
-        for lock in (path for path in inside if path.name == ".lock"):
-            held.enter_context(RunFolder(lock.parent).held())
-    return True
+    _refuse_busy(out / TRAINING)
+    if there:
+        (out / ASIDE).mkdir()
+    for path in there:
+        path.rename(out / ASIDE / path.name)
+
+
+def _settle(out: Path) -> None:
+    """Puts back what was set aside if nothing was saved in its place; else removes it."""
+    aside = out / ASIDE
+    if not os.path.lexists(aside):
+        return
+    if aside.is_symlink() or not aside.is_dir():
+        raise _foreign(aside)
+    earlier = list(aside.rglob("*"))
+    for path in earlier:
+        if not _is_in_place(path, aside):  # what it says was read before, and may be half removed
+            raise _foreign(path)
+    if earlier and not any((out / TRAINING).rglob("step-*")):
+        _put_back(out)
+    shutil.rmtree(aside)
+
+
+def _put_back(out: Path) -> None:
+    aside, training = out / ASIDE, out / TRAINING
+    names = [name for name in reversed(RUN) if (aside / name).exists()]
+    for name in names:
+        if name != TRAINING and os.path.lexists(out / name):
+            raise ConfigError(
+                f'"{aside}" holds an earlier training, and "{out / name}" is in its place. Move '
+                "one of them away."
+            )
+    if os.path.lexists(training):
+        _check(training, out)
+        _refuse_busy(training)
+        shutil.rmtree(training)
+    for name in names:
+        (aside / name).rename(out / name)
+    note(f'The earlier training in "{out}" is back: nothing was saved in its place.')
+
+
+def _refuse_busy(training: Path) -> None:
+    """Refuses while another process trains there."""
+    for lock in list(training.rglob(".lock")):
+        with RunFolder(lock.parent).held():
+            pass
+
+
+def _check(top: Path, root: Path) -> None:
+    """Refuses to remove a file or a folder unless anyorder wrote all of it."""
+    names = set()
+    for path in chain([top], top.rglob("*")):
+        if not (_is_in_place(path, root) and _says_so(path)):
+            raise _foreign(path)
+        if path.is_file():
+            names.add(path.name)
+    if top.name == TRAINING and names and not names & {".lock", "model.json"}:
+        raise _foreign(top)
+
+
+def _foreign(path: Path) -> ConfigError:
+    return ConfigError(
+        f'`--overwrite` removes only what anyorder wrote, and "{path}" is none of it. Move it '
+        "away, or give another `--out`."
+    )
+
+
+def _is_in_place(path: Path, root: Path) -> bool:
+    """Whether anyorder writes a file or a folder of that name there."""
+    places = FOLDERS if path.is_dir() else FILES
+    written = places.fullmatch(path.relative_to(root).as_posix())
+    return written is not None and not path.is_symlink()
+
+
+def _says_so(path: Path) -> bool:
+    """Whether what is in a file, or in the document that belongs to it, is of anyorder."""
+    if path.name == "latest":
+        return all(re.fullmatch(STEP, word) for word in path.read_text(errors="replace").split())
+    if path.name == "metrics.jsonl":
+        return path.read_bytes()[: len(METRIC)] in (b"", METRIC)
+    document = path.with_name(DOCUMENTS.get(path.name, path.name))
+    return document.name not in DOCUMENTS.values() or _is_document(document)
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file is what anyorder says of a model."""
+    """Whether a file is what anyorder says of a model or a training."""
     try:
-        return "anyorder" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return False
-
-
-def _checkpoints(training: Path) -> bool:
-    """Whether a training has saved something, in one piece or in members and stages."""
-    return any(training.rglob("latest"))
+    return isinstance(said, dict) and said.keys() >= KEYS

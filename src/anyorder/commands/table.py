@@ -110,7 +110,8 @@ def fit_table(
             if warning is not None:
                 note(f"warning: {warning}")
     training = out / "training"
-    with making_room(out, overwrite=overwrite), told_by_flags(out, model, table, file=name):
+    room = making_room(out, overwrite=overwrite, file=file)
+    with room, told_by_flags(out, model, table, file=name):
         done = finished_step(training)
         model.set_params(progress=done is None).fit(frame, folder=training)
     if is_first_process():

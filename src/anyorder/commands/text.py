@@ -50,7 +50,8 @@ def fit_text(
     if is_first_process():
         size = sum(len(part) for part in (text.train, text.valid, text.test))
         note(f"{text.name}: taken for a text of {size:,} characters")
-    with making_room(out, overwrite=overwrite), told_by_flags(out, model, text, file=file):
+    room = making_room(out, overwrite=overwrite, file=file)
+    with room, told_by_flags(out, model, text, file=file):
         done = finished_step(training)
         model.fit(text, folder=training, progress=done is None)
     if is_first_process():
