@@ -4,6 +4,7 @@ import itertools
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import anyorder
 from anyorder.cli import main
 from anyorder.commands.overwriting import ASIDE
 from anyorder.errors import CheckpointError
+from anyorder.training.learner import Learner
 
 TINY = "--layers 1 --width 16 --heads 2"
 
@@ -299,3 +301,22 @@ def test_ctrl_c_while_room_is_made(number, earlier, capsys, monkeypatch):
     assert written(earlier) == before
     said = capsys.readouterr().err
     assert ('training in "run" is back' in said) == (number > 0)
+
+
+def test_after_ctrl_c_the_command_goes_on_without_overwrite(earlier, capsys, monkeypatch):
+    learn = Learner.learn
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)  # heard when the step has ended
+        return learn(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "learn", interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            run(f"{AGAIN} --overwrite")
+    assert stopped.value.code == 130
+    said = capsys.readouterr().err
+    assert "Saved at step 1: the same command without `--overwrite` goes on from this" in said
+    assert not (earlier / ASIDE).exists()
+    run(AGAIN)
+    assert anyorder.load("run").random_state == 3

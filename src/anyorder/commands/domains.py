@@ -1,6 +1,7 @@
 """Tables, text or images: which of them a verb is about, and that its options fit."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ PACKED_TEXT = "text8.zip"
 """The archive that is read as it is."""
 
 GOES_ON = "The same command goes on from the last checkpoint, if there is one."
+SAME = re.compile("same (call or )?command")
 
 WIDTHS, HEADS = {"table": 96, "text": 128, "image": 128}, 4
 """Of networks, where nobody says so; see `fit --help`."""
@@ -64,7 +66,10 @@ def fit_file(file: str, *, domain: str | None, shared: Options, **options: Optio
     try:
         _fit(found, file, shared, options[found])
     except KeyboardInterrupt as stopped:  # before the training or after it, where none tells more
-        raise KeyboardInterrupt(str(stopped) or GOES_ON) from None
+        words = str(stopped) or GOES_ON
+        if shared["overwrite"]:  # which would remove what was saved just now
+            words = SAME.sub("same command without `--overwrite`", words)
+        raise KeyboardInterrupt(words) from None
 
 
 def _fit(found: str, file: str, shared: Options, own: Options) -> None:
