@@ -173,7 +173,7 @@ def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError], form
         times = pd.Series(pd.NaT, index=range(len(distinct)))
     bad = np.flatnonzero(times.isna())
     if len(bad):
-        odd = distinct[bad[0]]
+        odd = written[bad[0]]
         if form:
             raise error(
                 f'Column "{name}" must hold dates as {example(EXAMPLE, form)} or '
