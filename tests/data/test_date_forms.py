@@ -84,6 +84,15 @@ def test_dates_that_do_not_fit_are_named():
     assert as_iso("5/6/2022", "dd.mm.yyyy") == "5/6/2022"
 
 
+@pytest.mark.parametrize("odd", ["23.11.2022 24:00", "23.11.2022 10:61"])
+def test_a_clock_that_there_is_not_is_named_as_it_is_written(odd):
+    text = pd.Series(["22.11.2022 14:30", odd], name="born")
+    with pytest.raises(SchemaError, match=rf"as 31\.05\.2024 18:00 .*; got '{odd}' \(row 1\)"):
+        infer_column(text)
+    with pytest.raises(QueryError, match=f"got '{odd}'"):
+        infer_column(text[:1]).encode(text)
+
+
 def test_a_schema_of_dates_is_read_back():
     table = TableSchema.infer(pd.DataFrame({"born": DAYS.dt.strftime("%d.%m.%Y")}))
     again = TableSchema.from_description(json.loads(json.dumps(table.describe())))
@@ -112,6 +121,32 @@ def test_files_keep_the_form(folder, tmp_path):
     assert drawn.str.fullmatch(r"\d\d\.\d\d\.\d{4}").all()
     main(["sample", str(folder / "run"), "--n", "5", "--out", str(tmp_path / "s.parquet")])
     assert pd.read_parquet(tmp_path / "s.parquet")["born"].dtype.kind == "M"
+
+
+CELLS = {
+    "22.01.2022 14:30": "22.01.2022 14:30",
+    "2022-01-22 09:15:30": "22.01.2022 09:15:30",
+    "2022-01-22T00:00:00.250": "2022-01-22 00:00:00.250000",
+    "2022-01-22": "22.01.2022",
+}
+
+
+def test_known_cells_keep_their_clock(folder, tmp_path):
+    source, target = tmp_path / "x.csv", tmp_path / "f.csv"
+    pd.DataFrame({"born": list(CELLS), "size": 0.5}).to_csv(source, index=False)
+    for _ in range(2):  # what was written is read alike
+        main(["impute", str(folder / "run"), str(source), "--out", str(target)])
+        assert pd.read_csv(target, dtype=str)["born"].tolist() == list(CELLS.values())
+        source, target = target, tmp_path / "again.csv"
+
+
+def test_a_table_of_days_and_one_time_is_written_back(tmp_path):
+    born = [*DAYS[:30].dt.strftime("%d.%m.%Y"), "2022-11-22 09:15:30"]
+    pd.DataFrame({"born": born, "size": 0.5}).to_csv(tmp_path / "x.csv", index=False)
+    run, file, out = (str(tmp_path / name) for name in ("run", "x.csv", "f.csv"))
+    main(["fit", file, "--out", run, "--types", "born=dmy", *TINY])
+    main(["impute", run, file, "--out", out])
+    assert pd.read_csv(out, dtype=str)["born"].tolist() == [*born[:-1], "22.11.2022 09:15:30"]
 
 
 def test_questions_take_the_form_and_iso(folder, capsys):

@@ -64,13 +64,23 @@ def as_iso(value: Any, form: str) -> Any:
 
 
 def in_form(times: pd.Series, form: str) -> pd.Series:
-    """Times as they are written; a gap stays one.
+    """Times as they are written, with a longer clock where it takes one; a gap stays one.
 
     Example:
-        >>> in_form(pd.Series(pd.to_datetime(["2022-11-05"])), "d.m.yyyy").tolist()
-        ['5.11.2022']
+        >>> times = pd.Series(pd.to_datetime(["2022-11-05", "2022-11-05T14:30"], format="ISO8601"))
+        >>> in_form(times, "d.m.yyyy").tolist()
+        ['5.11.2022', '5.11.2022 14:30']
     """
-    return times.map(lambda time: example(time, form), na_action="ignore").astype(object)
+    return times.map(lambda time: _whole(time, form), na_action="ignore").astype(object)
+
+
+def _whole(time: pd.Timestamp, form: str) -> str:
+    """One time as it is written, with nothing lost; ISO 8601 has fractions of seconds."""
+    if time.microsecond or time.nanosecond:
+        return time.isoformat(sep=" ")
+    day = form.partition(" ")[0]
+    clock = " HH:MM:SS" if time.second else " HH:MM" if time.hour or time.minute else ""
+    return example(time, day + max(form[len(day) :], clock, key=len))
 
 
 def example(time: datetime.datetime, form: str) -> str:
