@@ -320,3 +320,16 @@ def test_after_ctrl_c_the_command_goes_on_without_overwrite(earlier, capsys, mon
     assert not (earlier / ASIDE).exists()
     run(AGAIN)
     assert anyorder.load("run").random_state == 3
+
+
+def test_a_model_is_saved_before_another_command_may_start(earlier, capsys, monkeypatch):
+    said = []
+
+    def saved(*_):
+        said.append(refused(f"{AGAIN} --overwrite", capsys))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("anyorder.estimators.table.TableModel.save", saved)
+        run(f"{AGAIN} --overwrite")
+    assert 'is training into "run"' in said[0]
+    assert (earlier / "training" / "latest").exists()

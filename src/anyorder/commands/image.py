@@ -127,8 +127,9 @@ def fit_images(
     with room, told_by_flags(out, model, images, file=file):
         done = finished_step(training)
         model.fit(images, turns=bool(turns), folder=training, progress=done is None)
+        if is_first_process():
+            model.save(out)
     if is_first_process():
-        model.save(out)
         bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))
         held_out = f"Held-out images: {bits} bits for each pixel and channel of a random half"
         tell_fitted(images.name, out, done, held_out)

@@ -114,8 +114,9 @@ def fit_table(
     with room, told_by_flags(out, model, table, file=name):
         done = finished_step(training)
         model.set_params(progress=done is None).fit(frame, folder=training)
+        if is_first_process():
+            model.save(out)
     if is_first_process():
-        model.save(out)
         state = (
             ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
         )

@@ -54,8 +54,9 @@ def fit_text(
     with room, told_by_flags(out, model, text, file=file):
         done = finished_step(training)
         model.fit(text, folder=training, progress=done is None)
+        if is_first_process():
+            model.save(out)
     if is_first_process():
-        model.save(out)
         bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
         held_out = f"Held-out text: {bits} bits for each character of a random half of a chunk"
         tell_fitted(text.name, out, done, held_out)
