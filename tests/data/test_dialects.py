@@ -7,38 +7,39 @@ import pandas as pd
 import pytest
 
 from anyorder.cli import main
-from anyorder.data.dialects import Dialect, dialect_of
+from anyorder.data.dialects import dialect_of
 from anyorder.data.frames import read_chunks, read_table, write_chunks, written_like
 from anyorder.data.inference import column_type
 from anyorder.errors import SchemaError
 
 DIALECTS = {
-    "plain": ("a,b\n1.5,x\n", Dialect(",")),
-    "semicolons": ("a;b\n1;x\n", Dialect(";")),
-    "commas in a quoted header": ('a;"b, c"\n1;x\n', Dialect(";")),
-    "commas in a bare header": ("a;b, c\n1;x\n2;y\n", Dialect(";")),
-    "decimal commas": ("a;b\n1,5;x\n-0,125;y\n", Dialect(";", ",", True)),
-    "tabs": ("a\tb\n1,5\tx\n", Dialect("\t", ",", True)),
-    "bars": ("a|b\n1.5|x\n", Dialect("|")),
-    "grouped": ("a;b\n1.234,5;1.000\n", Dialect(";", ",", True)),
-    "both": ("a;b\n1,5;1.25\n", Dialect(";", ",", False)),
-    "only three digits": ("a;b\n1,234;x\n", Dialect(";")),
-    "thousands": ("a;b\n1,234.5;1,5\n", Dialect(";")),
-    "a list between commas": ('a,b\n"1,2",x\n', Dialect(",")),
-    "semicolons in the cells": ("a,b\nx;y;z,1\n", Dialect(",")),
-    "semicolons in the header": ("a;x,b\n1,2\n", Dialect(",")),
-    "semicolons in a quoted name": ('"a; b"\n1\n2\n', Dialect(",")),
-    "lines in quotes": ('a;b\n"x\ny;z";1,5\n', Dialect(";", ",", True)),
-    "no rows": ("a;b\n", Dialect(";")),
+    "plain": ("a,b\n1.5,x\n", ",", {}),
+    "semicolons": ("a;b\n1;x\n", ";", {}),
+    "commas in a quoted header": ('a;"b, c"\n1;x\n', ";", {}),
+    "commas in a bare header": ("a;b, c\n1;x\n2;y\n", ";", {}),
+    "decimal commas": ("a;b\n1,5;x\n-0,125;y\n", ";", {"a": ","}),
+    "tabs": ("a\tb\n1,5\tx\n", "\t", {"a": ","}),
+    "bars": ("a|b\n1.5|x\n", "|", {"a": "."}),
+    "grouped": ("a;b\n1.234,5;1.000\n", ";", {"a": ",", "b": ","}),
+    "both": ("a;b\n1,5;1.25\n", ";", {"a": ",", "b": "."}),
+    "only three digits": ("a;b\n1,234;x\n", ";", {}),
+    "a word that looks like one": ("a;b\n1.5;1,2\n2.5;x\n3;y\n", ";", {"a": "."}),
+    "a list between commas": ('a,b\n"1,2",x\n', ",", {}),
+    "semicolons in the cells": ("a,b\nx;y;z,1\n", ",", {}),
+    "semicolons in the header": ("a;x,b\n1,2\n", ",", {}),
+    "semicolons in a quoted name": ('"a; b"\n1\n2\n', ",", {}),
+    "lines in quotes": ('a;b\n"x\ny;z";1,5\n', ";", {"b": ","}),
+    "no rows": ("a;b\n", ";", {}),
 }
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_the_first_lines_tell_the_dialect(name, tmp_path):
-    text, expected = DIALECTS[name]
+    text, separator, signs = DIALECTS[name]
     file = tmp_path / "t.csv"
     file.write_text(text)
-    assert dialect_of(file, ",") == expected
+    found = dialect_of(file, ",")
+    assert (found.separator, found.decimals.signs) == (separator, signs)
 
 
 def test_lines_that_nothing_divides_alike_are_refused(tmp_path):
@@ -88,10 +89,12 @@ def test_files_are_written_like_the_one_read_if_they_end_alike(tmp_path):
     file.write_text(SALES)
     frame = read_table(file)
     write_chunks([frame], tmp_path / "same.csv", like=file)
-    assert written_like(tmp_path / "same.csv") == Dialect(";", ",", True)
+    assert written_like(tmp_path / "same.csv").separator == ";"
+    assert written_like(tmp_path / "same.csv").decimal == ","
     pd.testing.assert_frame_equal(read_table(tmp_path / "same.csv"), frame)
     write_chunks([frame], tmp_path / "other.tsv", like=file)
-    assert written_like(tmp_path / "other.tsv") == Dialect("\t")
+    assert written_like(tmp_path / "other.tsv").separator == "\t"
+    assert written_like(tmp_path / "other.tsv").decimal == "."
 
 
 def test_the_verbs_read_and_write_decimal_commas(tmp_path, capsys):

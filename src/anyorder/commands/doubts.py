@@ -10,10 +10,11 @@ import pandas as pd
 from anyorder.commands.notation import quoted, shell
 from anyorder.commands.showing import words
 from anyorder.data.categories import CategoryColumn
-from anyorder.data.coercion import COMMA
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.date_forms import ORDERS, possible_orders
-from anyorder.data.dialects import THOUSANDS
+from anyorder.data.decimals import Cell, Decimals
+from anyorder.data.dialects import Dialect
+from anyorder.data.number_forms import is_foreign, plainly
 from anyorder.data.table import TableSchema
 
 FEW_ROWS = 50
@@ -81,9 +82,59 @@ def naming_rows(frame: pd.DataFrame, table: TableSchema) -> list[str]:
 def _names_rows(column: Column, values: pd.Series) -> bool:
     if isinstance(column, CategoryColumn):
         texts = [level for level in column.levels if isinstance(level, str)]
-        odd = any(_share(pattern, texts) >= MOSTLY for pattern in (DAY, COMMA, THOUSANDS))
+        odd = _are_days(texts) or _are_foreign(texts)
         return not odd and len(column.levels) >= max(FEW_ROWS, DISTINCT * values.notna().sum())
     return _counts_rows(values)
+
+
+def doubts_of_decimals(dialect: Dialect | None, *, declared: bool) -> Iterator[Doubt]:
+    """What is doubtful about the numbers of a CSV file: one sentence for columns alike.
+
+    Args:
+        dialect: Of the file; None for another.
+        declared: Whether someone said what parts decimals.
+    """
+    found = Decimals() if dialect is None or declared else dialect.decimals
+    supposed = {name: cell for name, cell in found.doubtful.items() if name in found.signs}
+    if found.undecided:
+        yield Doubt(_undecided(found.undecided))
+    if supposed:
+        yield Doubt(_supposed(supposed, found))
+    commas, points = ([n for n in found.shown if found.signs[n] == sign] for sign in ",.")
+    if commas and points:
+        one, other = commas[0], points[0]
+        yield Doubt(
+            f'"{one}" has decimal commas ({found.shown[one].text}) and "{other}" decimal points '
+            f"({found.shown[other].text}): each is read by its own; what is no number needs "
+            f"{declaring(one, 'category')}"
+        )
+
+
+def _undecided(columns: Mapping[str, Cell]) -> str:
+    text = next(iter(columns.values())).text.strip()
+    told = f"nothing in the file tells whether {_all(columns)} {text} is {plainly(text, '.')} or "
+    told += plainly(text, ",")
+    if "." in text:
+        return f"{told}: it is read as {plainly(text, '.')}; say --decimal , if it is the other"
+    return f"{told}: it is read as text; say --decimal , or --decimal . to have numbers"
+
+
+def _supposed(columns: Mapping[str, Cell], found: Decimals) -> str:
+    """Of columns that are read as others are."""
+    name, cell = next(iter(columns.items()))
+    sign, text = found.signs[name], cell.text.strip()
+    shown = next(other for other in found.shown if found.signs[other] == sign)
+    contrary = "." if sign == "," else ","
+    return (
+        f"{_all(columns)} {text} is read as {plainly(text, sign)}, because "
+        f'"{shown}" has {found.shown[shown].text.strip()}; if it is {plainly(text, contrary)}, say '
+        f"--decimal {contrary}"
+    )
+
+
+def _all(columns: Mapping[str, Cell]) -> str:
+    name, more = next(iter(columns)), len(columns) - 1
+    return f'in "{name}"' + (f" (and so in {more} more)" if more else "")
 
 
 def way_out(found: Sequence[Doubt], types: Mapping[str, str]) -> str | None:
@@ -142,13 +193,13 @@ def _doubt_levels(column: CategoryColumn, present: int, leave_out: str) -> str |
     if count < LEVELS:
         return None
     texts = [level for level in column.levels if isinstance(level, str)]
-    if _share(DAY, texts) >= MOSTLY:
+    if _are_days(texts):
         told = f"looks like dates ({texts[0]}) and is taken for {count:,} categories: "
         if possible_orders(texts):
             day, month = (declaring(column.name, order) for order in ORDERS)
             return f"{told}say {day} if the day comes first, {month} if the month does"
         return f"{told}write them as 2024-12-31 to have them read as dates"
-    if _share(COMMA, texts) + _share(THOUSANDS, texts) >= MOSTLY:
+    if _are_foreign(texts):
         return (
             f"looks like numbers with commas ({texts[0]}) and is taken for {count:,} categories: "
             "write decimals with a point, and thousands without a comma"
@@ -163,8 +214,13 @@ def _doubt_levels(column: CategoryColumn, present: int, leave_out: str) -> str |
     return None
 
 
-def _share(pattern: re.Pattern[str], texts: list[str]) -> float:
-    return sum(pattern.fullmatch(text) is not None for text in texts) / max(1, len(texts))
+def _are_days(texts: list[str]) -> bool:
+    return sum(DAY.fullmatch(text) is not None for text in texts) >= MOSTLY * max(1, len(texts))
+
+
+def _are_foreign(texts: list[str]) -> bool:
+    """Whether they look like numbers that are written in another way."""
+    return sum(map(is_foreign, texts)) >= MOSTLY * max(1, len(texts))
 
 
 def _counts_rows(values: pd.Series) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from anyorder.data.categories import CategoryColumn
-from anyorder.data.coercion import COMMA
 from anyorder.data.columns import TIMES, Column
+from anyorder.data.number_forms import is_foreign
 from anyorder.data.table import TableSchema
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
 from anyorder.estimators.table_questions import column_set
@@ -162,7 +162,7 @@ def _number(column: Column, text: str) -> Any:
             continue
         if math.isfinite(number):
             return number
-    hint = " Write decimals with a point." if COMMA.fullmatch(value) else ""
+    hint = " Write decimals with a point." if is_foreign(value) else ""
     raise QueryError(f'`--given` must have a number for "{column.name}"; got "{value}".{hint}')
 
 

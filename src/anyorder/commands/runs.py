@@ -9,7 +9,8 @@ import pandas as pd
 from anyorder.commands.showing import note
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import Column
-from anyorder.data.frames import as_frame, read_chunks
+from anyorder.data.dialects import Told
+from anyorder.data.frames import as_frame, column_names, read_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import CheckpointError, SchemaError
 from anyorder.estimators.image import ImageModel
@@ -83,20 +84,31 @@ def of_kind(model: TableModel | TextModel | ImageModel, run: Path, kind: type[Mo
 
 def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.DataFrame]:
     """Reads a file for a model in frames of at most so many rows, counted from 0 in the index."""
-    markers, start = table.missing_values, 0
-    names = [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
+    names, start = column_names(file), 0
     if names and not set(names) & set(table.layout):
         raise SchemaError(
             f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
             f'"{names[0]}"{" and others" if names[1:] else ""}.'
         )
-    columns = {column.name: column for column in (*table.query, *table.context)}
-    text = [name for name in names if name in columns and _is_text(columns[name])]
-    others = [name for name in names if name not in columns]
-    for chunk in read_chunks(file, rows=rows, missing_values=markers, text=text, untouched=others):
+    told, known = told_by(table, file), {column.name for column in (*table.query, *table.context)}
+    for chunk in read_chunks(
+        file,
+        rows=rows,
+        missing_values=told.missing_values,
+        text=told.text,
+        untouched=[name for name in names if name not in known],
+        decimals=told.known,
+    ):
         frame = as_frame(chunk)
         yield frame.set_axis(range(start, start + len(frame)))
         start += len(frame)
+
+
+def told_by(table: TableSchema, file: Path) -> Told:
+    """What a model tells of a file: its gaps, what is no number in it, and its decimals."""
+    numbers = {c.name for c in (*table.query, *table.context) if not _is_text(c)}
+    text = [name for name in column_names(file) if name not in numbers]
+    return Told(table.missing_values, text, table.decimals)
 
 
 def _is_text(column: Column) -> bool:

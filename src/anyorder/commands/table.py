@@ -10,7 +10,13 @@ import torch
 
 from anyorder.commands.asking import EVEN
 from anyorder.commands.chunks import Completion, Scoring, parts, table_run
-from anyorder.commands.doubts import declaring, doubts, naming_rows, way_out
+from anyorder.commands.doubts import (
+    declaring,
+    doubts,
+    doubts_of_decimals,
+    naming_rows,
+    way_out,
+)
 from anyorder.commands.endings import ending
 from anyorder.commands.notation import (
     Question,
@@ -22,7 +28,7 @@ from anyorder.commands.notation import (
 )
 from anyorder.commands.overwriting import making_room
 from anyorder.commands.resuming import told_by_flags
-from anyorder.commands.runs import finished_step, read_run
+from anyorder.commands.runs import finished_step, read_run, told_by
 from anyorder.commands.scoring import Running
 from anyorder.commands.showing import note, records, show, show_rows
 from anyorder.commands.streams import STREAM, reading, told, writing
@@ -30,7 +36,8 @@ from anyorder.commands.suggesting import suggestions, trust_in
 from anyorder.commands.targets import check_target
 from anyorder.data.columns import NumberColumn
 from anyorder.data.date_forms import in_form
-from anyorder.data.frames import PARQUET, as_frame, read_table, write_chunks, written_like
+from anyorder.data.dialects import Told
+from anyorder.data.frames import PARQUET, as_frame, read_written, write_chunks
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.estimators.table import TableModel
@@ -59,6 +66,7 @@ def fit_table(
     context: str | None,
     types: str | None,
     missing_values: str | None,
+    decimal: str | None,
     missing: Missing,
     minutes: float | None,
     steps: int | None,
@@ -76,8 +84,9 @@ def fit_table(
     }
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
-        frame = as_frame(read_table(source, missing_values=columns["missing_values"], text=text))
-        dialect = written_like(source)
+        known = Told(columns["missing_values"], text, decimal=decimal or "")
+        read, dialect = read_written(source, known)
+        frame = as_frame(read)
     table = TableSchema.infer(frame, **columns)
     left_out = _left_out(frame, table, {*declared, *_names(questions)})
     if left_out:
@@ -105,7 +114,7 @@ def fit_table(
                 f'"{column}" says which row it is and nothing of it, so it is left out; '
                 f"{declaring(column, 'category')} keeps it."
             )
-        found = list(doubts(frame, table))
+        found = [*doubts(frame, table), *doubts_of_decimals(dialect, declared=decimal is not None)]
         for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
             if warning is not None:
                 note(f"warning: {warning}")
@@ -180,7 +189,8 @@ def impute_table(
                 gaps += filled
                 yield as_written(frame, table, target)
 
-        rows = write_chunks(completed(hands), target, like=source) // draws
+        known = told_by(table, source)
+        rows = write_chunks(completed(hands), target, like=source, told=known) // draws
     note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
@@ -212,7 +222,7 @@ def score_table(
                 empty += int(scores["log_prob"].isna().sum())
                 yield scores
 
-        rows = write_chunks(scored(hands), target, like=source)
+        rows = write_chunks(scored(hands), target, like=source, told=told_by(table, source))
     left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
     note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
 

@@ -27,6 +27,7 @@ def fit(
     context: str | None = None,
     types: str | None = None,
     missing_values: Written = None,
+    decimal: Literal[".", ","] | None = None,
     missing: Literal["mcar", "mar"] | None = None,
     length: Whole | None = None,
     hole: str | None = None,
@@ -81,6 +82,9 @@ def fit(
         such as 05/11/2022 that do not tell whether the day or the month comes first.
     missing_values
         Tables: what stands for a gap besides an empty cell, such as "?,-999".
+    decimal
+        Tables: what parts decimals in columns of a CSV file that do not show it, "," or ".":
+        whether 1.234 is 1234.
     missing
         Tables: whether gaps are random (mcar, the default), or depend on what is observed (mar).
     length
@@ -117,6 +121,7 @@ def fit(
             "context": context,
             "types": types,
             "missing_values": missing_values,
+            "decimal": decimal,
             "missing": missing,
         },
         text={"length": length, "hole": hole},

@@ -6,7 +6,6 @@ never a silent gap.
 """
 
 import datetime
-import re
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +15,8 @@ from pandas.api import types
 
 from anyorder.data.date_forms import as_iso, example
 from anyorder.data.gaussianizer import FloatArray
+from anyorder.data.number_forms import group_in, is_foreign
 from anyorder.errors import AnyOrderError, SchemaError
-
-COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
-"""A number with a comma, for decimals or for thousands."""
 
 EXAMPLE = datetime.datetime(2024, 5, 31, 18)
 """A date whose day is no month."""
@@ -121,10 +118,10 @@ def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError])
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        if isinstance(value, str) and COMMA.fullmatch(value):
+        if is_foreign(value):
             raise error(
                 f'Column "{name}" must hold numbers; got {value!r}{row_of(series, value)}. Write '
-                "decimals with a point, and thousands without a comma."
+                f"decimals with a point, and thousands without {group_in(value)}."
             ) from None
         fits = error is SchemaError  # later, a table is read as it was declared then
         remedy = "declare it as one (missing_values)" if fits else "leave the cell empty"

@@ -1,24 +1,29 @@
-"""How a CSV file is written: what separates its cells, and what its decimal comma is.
+"""How a CSV file is written: what separates its cells, and what parts decimals.
 
 Much of Europe writes `Anna;1,5`. The first lines of a file tell it: the header has a semicolon, a
-tab or a bar where the ending promised commas, and every line has as many cells as the header. A
-comma between digits is a decimal comma where it cannot group thousands, as in 176,6 or 0,125; cells
-such as 1,234 alone say nothing. Between commas, "1,2" in quotes may be a list, and stays text.
+tab or a bar where the ending promised commas, and every line has as many cells as the header. What
+parts decimals is told by the cells of each column: see `decimals`. Between commas it is a point;
+"1,2" in quotes may be a list there, and stays text.
 """
 
 import csv
-import re
+import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
-import numpy as np
 import pandas as pd
 
-from anyorder.data.coercion import COMMA
+from anyorder.data.decimals import Decimals, decimals_of
 from anyorder.data.inference import NAME_OF_DIGITS
-from anyorder.errors import SchemaError
+from anyorder.data.number_forms import signs_of
+from anyorder.errors import ConfigError, SchemaError
+
+_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
 
 HEAD_ROWS = 1000
 """Rows of a CSV file that are looked at before it is read."""
@@ -35,13 +40,21 @@ OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 NO_SEPARATOR = "\x1f"
 """In no file: a line is then one cell."""
 
-THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
-POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
-GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*")
-WHOLE = re.compile(r"\s*[+-]?\d+\s*")
-
 MOSTLY = 0.5
-"""From this share of numbers on, the cells of a column of text are read as numbers."""
+"""From this share of numbers on, a column of any file is one of numbers."""
+
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What pandas takes for a gap; it has to be listed where some columns are spared."""
+
+NEITHER = "\x1f"
+"""A decimal sign that is in no file: pandas then leaves numbers with a sign as text."""
+
+EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
+"""0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
+does so of itself from 3.1 on."""
 
 
 class Dialect(NamedTuple):
@@ -49,13 +62,16 @@ class Dialect(NamedTuple):
 
     Args:
         separator: Between cells.
-        decimal: "." or ",".
-        grouped: Whether points group thousands, as in 1.234,5.
+        decimals: What parts the decimals of its columns.
     """
 
     separator: str
-    decimal: str = "."
-    grouped: bool = False
+    decimals: Decimals = Decimals()
+
+    @property
+    def decimal(self) -> str:
+        """What parts the decimals of a file that is written like it: "." or ","."""
+        return "," if "," in self.decimals.signs.values() else "."
 
     @property
     def words(self) -> str:
@@ -64,36 +80,63 @@ class Dialect(NamedTuple):
         return ", ".join(filter(None, [cells, "decimal commas" if self.decimal == "," else ""]))
 
 
-def dialect_of(file: Path, usual: str) -> Dialect:
+class Told(NamedTuple):
+    """What is known of a file before it is read.
+
+    Args:
+        missing_values: What else stands for a gap in it.
+        text: Columns whose cells stay as they are written.
+        known: What parts the decimals of the columns of a model that the file is for.
+        decimal: What parts decimals where a column does not show it; "" if nobody said it.
+    """
+
+    missing_values: Sequence[Any] = ()
+    text: Collection[str] = ()
+    known: Mapping[str, str] = {}
+    decimal: str = ""
+
+
+NOTHING_TOLD = Told()
+
+
+def dialect_of(file: Path, usual: str, told: Told = NOTHING_TOLD) -> Dialect:
     """The dialect of a CSV file by its first lines.
 
     Args:
         file: Also compressed.
         usual: What separates cells by the ending of the file; it does wherever it may.
+        told: What is known of it.
     """
-    lines = _first_lines(file)
-    separator = _separator(lines, usual, file) if lines else usual  # pandas refuses an empty file
+    separator = separator_of(file, usual)
     if separator == ",":
+        if told.decimal == ",":
+            raise ConfigError(
+                f'"{file}" has commas between its cells, so that decimals must have points; got '
+                '`decimal` ",". Save it with semicolons between cells.'
+            )
         return Dialect(separator)
-    cells = [cell for row in _cells(lines, separator)[1:] for cell in row]
-    if not _has_decimal_commas(cells):
-        return Dialect(separator)
-    points = [cell for cell in cells if POINT.fullmatch(cell)]
-    return Dialect(separator, ",", all(GROUPED.fullmatch(cell) for cell in points))
+    head = pd.read_csv(file, nrows=HEAD_ROWS, **csv_options(Dialect(separator), told), dtype=str)
+    head = head.drop(columns=[name for name in told.text if name in head.columns])
+    return Dialect(separator, decimals_of(head, known=told.known, decimal=told.decimal or None))
 
 
-def _has_decimal_commas(cells: Sequence[str]) -> bool:
-    """Whether a comma parts the decimals of some number, and groups the thousands of none."""
-    thousands = [cell for cell in cells if THOUSANDS.fullmatch(cell)]
-    if any("." in cell or cell.count(",") > 1 for cell in thousands):
-        return False
-    numbers = {cell for cell in cells if COMMA.fullmatch(cell) or _is_grouped(cell)}
-    return bool(numbers - {*thousands})
+def separator_of(file: Path, usual: str) -> str:
+    """What separates the cells of a CSV file; see `dialect_of`."""
+    lines = _first_lines(file)
+    return _separator(lines, usual, file) if lines else usual  # pandas refuses an empty file
 
 
-def _is_grouped(cell: str) -> bool:
-    """Whether points group thousands before a decimal comma, as in 1.234,5."""
-    return "," in cell and GROUPED.fullmatch(cell) is not None
+def csv_options(dialect: Dialect, told: Told) -> dict[str, Any]:
+    """How pandas is to read a file; columns that it shall not touch are up to the caller."""
+    signs = set(dialect.decimals.signs.values())
+    return {
+        "sep": dialect.separator,
+        "decimal": NEITHER if len(signs) > 1 else dialect.decimal,
+        "na_values": [str(marker) for marker in told.missing_values],
+        "low_memory": False,  # one dtype a column, not one a block
+        "index_col": False,  # a row with more cells than the header is an error, no index
+        **EXACT_DECIMALS,
+    }
 
 
 def apparent_separator(file: Path) -> str | None:
@@ -116,7 +159,7 @@ def _is_table(lines: Sequence[str], separator: str) -> bool:
 
 
 def _is_number(cell: str) -> bool:
-    return any(pattern.fullmatch(cell) for pattern in (WHOLE, POINT, COMMA))
+    return bool(signs_of(cell))
 
 
 def _first_lines(file: Path) -> list[str]:
@@ -171,13 +214,13 @@ def _cells(lines: Sequence[str], separator: str) -> list[list[str]]:
     return rows[:-1] if len(lines) == HEAD_ROWS else rows
 
 
-def names_of_digits(file: Path, dialect: Dialect) -> list[str]:
+def names_of_digits(file: Path, separator: str) -> list[str]:
     """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
 
     Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
     a column twice, which pandas would rename.
     """
-    options: dict[str, Any] = {"sep": dialect.separator, "dtype": str, "index_col": False}
+    options: dict[str, Any] = {"sep": separator, "dtype": str, "index_col": False}
     header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
     for name, count in Counter(header.dropna()).items():
         if count > 1:
@@ -188,41 +231,29 @@ def names_of_digits(file: Path, dialect: Dialect) -> list[str]:
     return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
-def with_points(frame: pd.DataFrame, dialect: Dialect, *, text: Collection[str]) -> pd.DataFrame:
-    """The frame with numbers where a column has decimal commas among its cells.
-
-    pandas reads columns that are nothing but numbers. Here come those with grouped thousands, and
-    those with a word among the numbers, which is left for others to refuse.
-
-    Args:
-        frame: As pandas read it.
-        dialect: Of the file.
-        text: Columns that stay as they are written.
-    """
-    if dialect.decimal != ",":
-        return frame
-    found = frame.copy(deep=False)
-    for name in frame.columns:
-        if name not in text and pd.api.types.is_string_dtype(frame[name].dropna()):
-            found[name] = _with_points(frame[name], dialect)
-    return found
-
-
-def _with_points(series: pd.Series, dialect: Dialect) -> pd.Series:
-    codes, distinct = pd.factorize(series)
-    present = codes >= 0
-    plain = [_with_point(str(value), dialect) for value in distinct]
-    changed = np.array([value is not None for value in plain])
-    if not present.any() or changed[codes[present]].mean() < MOSTLY:
-        return series
-    pairs = zip(plain, distinct, strict=True)
-    cells = np.array([*(old if new is None else new for new, old in pairs), None], dtype=object)
-    spelt = pd.Series(cells[codes], index=series.index, name=series.name)
-    return pd.to_numeric(spelt) if changed.all() else spelt
-
-
-def _with_point(cell: str, dialect: Dialect) -> str | None:
-    """The number of a cell as Python writes it; None if it is none."""
-    if dialect.grouped and GROUPED.fullmatch(cell):
-        return cell.replace(".", "").replace(",", ".")
-    return cell.replace(",", ".") if COMMA.fullmatch(cell) or WHOLE.fullmatch(cell) else None
+@contextmanager
+def in_sentences(file: Path) -> Iterator[None]:
+    """Turns what pandas and pyarrow say of a damaged file into one sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f'"{file}" is not UTF-8 text. Convert it to UTF-8 first: spreadsheets can save "CSV '
+            'UTF-8".'
+        ) from error
+    except pd.errors.ParserWarning as error:
+        raise SchemaError(
+            f'"{file}" has rows with more cells than its header names. Put cells that hold a '
+            "separator in double quotes."
+        ) from error
+    except (ValueError, BadGzipFile, BadZipFile) as error:
+        if isinstance(error, SchemaError | ConfigError):
+            raise
+        if file.suffix.lower() == ".zip":
+            raise SchemaError(
+                f'"{file}" must hold one CSV file and nothing else ({error}). Unpack it, and give '
+                "the file in it."
+            ) from error
+        raise SchemaError(f'"{file}" cannot be read as a table ({error}).') from error

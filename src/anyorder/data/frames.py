@@ -1,7 +1,8 @@
 """Tables in memory and in files, all as pandas frames.
 
 CSV (also tab-separated, also compressed) and Parquet are read whole or in chunks of bounded memory.
-What separates the cells of a CSV file, and decimal commas, are told by its first lines: `dialects`.
+What separates the cells of a CSV file, and what parts decimals, is told by its first lines:
+`dialects`, `decimals`.
 In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, None and their like.
 A "?" is text unless it is declared in `missing_values`.
 """
@@ -9,36 +10,33 @@ A "?" is text unless it is declared in `missing_values`.
 import bz2
 import gzip
 import lzma
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from gzip import BadGzipFile
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
-from anyorder.data.dialects import Dialect, dialect_of, names_of_digits, with_points
+from anyorder.data.decimals import with_points
+from anyorder.data.dialects import (
+    GAPS,
+    NOTHING_TOLD,
+    Dialect,
+    Told,
+    csv_options,
+    dialect_of,
+    in_sentences,
+    names_of_digits,
+    separator_of,
+)
 from anyorder.data.inference import marked
 from anyorder.errors import ConfigError, SchemaError, check_count
 
-_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
-
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
-EXACT_DECIMALS = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
-"""0.1 must be the double that Python reads, or values would not repeat and not be round. pandas
-does so of itself from 3.1 on."""
-
-GAPS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
-"""What pandas takes for a gap; it has to be listed where some columns are spared."""
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -128,25 +126,41 @@ def is_table(path: str | Path) -> bool:
 
 
 def read_table(
-    path: str | Path, *, missing_values: Sequence[Any] = (), text: Iterable[str] = ()
+    path: str | Path,
+    *,
+    missing_values: Sequence[Any] = (),
+    text: Iterable[str] = (),
+    decimal: str = "",
 ) -> pd.DataFrame:
     """Reads a .csv, .tsv (also compressed) or .parquet file.
+
+    What parts the decimals of the columns of a CSV file is in `attrs["decimals"]`; a model that is
+    fitted to the frame reads later files alike.
 
     Args:
         path: Of the file; its ending says what it is.
         missing_values: What else stands for a gap in it, such as "?" or -999.
         text: Columns whose cells stay as they are written in a CSV file: 01234 is then no number.
+        decimal: What parts decimals in columns of a CSV file that do not show it: "." or ",".
     """
+    return read_written(path, Told(missing_values, {*text}, decimal=decimal))[0]
+
+
+def read_written(path: str | Path, told: Told) -> tuple[pd.DataFrame, Dialect | None]:
+    """Reads a file, and how its cells are written if it is CSV; see `read_table`."""
     file = _existing(path)
-    if _kind(file) in PARQUET:
-        parquet = _parquet()
-        with _sentences(file):
-            return _without(parquet.read_table(file).to_pandas(), missing_values)
-    with _sentences(file):
-        dialect = dialect_of(file, SEPARATORS[_kind(file)])
-        verbatim = {*text, *names_of_digits(file, dialect)}
-        frame = pd.read_csv(file, **_csv_options(dialect, missing_values, verbatim))
-        return with_points(frame, dialect, text=verbatim)
+    with in_sentences(file):
+        if _kind(file) in PARQUET:
+            return _without(_parquet().read_table(file).to_pandas(), told.missing_values), None
+        usual = SEPARATORS[_kind(file)]
+        verbatim = {*told.text, *names_of_digits(file, separator_of(file, usual))}
+        told = told._replace(text=verbatim)
+        dialect = dialect_of(file, usual, told)
+        options = csv_options(dialect, told)
+        frame = pd.read_csv(file, dtype=dict.fromkeys(verbatim, str), **options)
+        frame = with_points(frame, dialect.decimals, text=verbatim)
+        frame.attrs["decimals"] = dialect.decimals.as_read()
+        return frame, dialect
 
 
 def read_chunks(
@@ -156,51 +170,62 @@ def read_chunks(
     missing_values: Sequence[Any] = (),
     text: Iterable[str] = (),
     untouched: Iterable[str] = (),
+    decimals: Mapping[str, str] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Reads a file in frames of at most so many rows, one at a time in memory; see `read_table`.
 
     The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
     Columns that are `untouched` have no gaps but empty cells: "NA" and "?" are what they say.
+    `decimals` are those of a model that the file is for.
     """
     check_count("rows", rows)
     file, kept = _existing(path), {*untouched}
     if _kind(file) in PARQUET:
         return _parquet_chunks(_parquet(), file, rows, missing_values, kept)
-    return _csv_chunks(file, rows, missing_values, {*text}, kept)
+    return _csv_chunks(file, rows, Told(missing_values, {*text} | kept, decimals or {}), kept)
 
 
-def written_like(path: str | Path) -> Dialect | None:
+def column_names(path: str | Path) -> list[str]:
+    """The names of the columns of a file; none of an empty Parquet file."""
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
+    with in_sentences(file):
+        separator = separator_of(file, SEPARATORS[_kind(file)])
+        return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
+
+
+def written_like(path: str | Path, told: Told = NOTHING_TOLD) -> Dialect | None:
     """How the cells of a CSV file are written; None for a Parquet file."""
     file = _existing(path)
     if _kind(file) in PARQUET:
         return None
-    with _sentences(file):
-        return dialect_of(file, SEPARATORS[_kind(file)])
+    with in_sentences(file):
+        return dialect_of(file, SEPARATORS[_kind(file)], told)
 
 
 def _parquet_chunks(
     parquet: Any, file: Path, rows: int, missing_values: Sequence[Any], untouched: set[str]
 ) -> Iterator[pd.DataFrame]:
-    with _sentences(file), parquet.ParquetFile(file) as source:
+    with in_sentences(file), parquet.ParquetFile(file) as source:
         for batch in source.iter_batches(batch_size=rows):
             frame = batch.to_pandas()
             yield _without(frame, missing_values, among=[c for c in frame if c not in untouched])
 
 
-def _csv_chunks(
-    file: Path, rows: int, missing_values: Sequence[Any], text: set[str], untouched: set[str]
-) -> Iterator[pd.DataFrame]:
-    with _sentences(file):
-        dialect = dialect_of(file, SEPARATORS[_kind(file)])
-        options = _csv_options(dialect, missing_values, text | untouched)
+def _csv_chunks(file: Path, rows: int, told: Told, untouched: set[str]) -> Iterator[pd.DataFrame]:
+    with in_sentences(file):
+        dialect = dialect_of(file, SEPARATORS[_kind(file)], told)
+        options = csv_options(dialect, told)
         if untouched:
-            names = pd.read_csv(file, nrows=0, sep=dialect.separator, index_col=False).columns
             gaps = [*GAPS, *options["na_values"]]
-            options["na_values"] = {n: "" if n in untouched else gaps for n in names}
+            names = column_names(file)
+            options["na_values"] = {name: "" if name in untouched else gaps for name in names}
             options["keep_default_na"] = False
-        with pd.read_csv(file, chunksize=rows, **options) as source:
+        kept = dict.fromkeys(told.text, str)
+        with pd.read_csv(file, chunksize=rows, dtype=kept, **options) as source:
             for chunk in source:
-                yield with_points(chunk, dialect, text=text | untouched)
+                yield with_points(chunk, dialect.decimals, text=told.text)
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
@@ -215,7 +240,11 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def write_chunks(
-    frames: Iterable[pd.DataFrame], path: str | Path, *, like: Path | None = None
+    frames: Iterable[pd.DataFrame],
+    path: str | Path,
+    *,
+    like: Path | None = None,
+    told: Told = NOTHING_TOLD,
 ) -> int:
     """Writes frames one after another into one file; returns how many rows.
 
@@ -226,9 +255,10 @@ def write_chunks(
         frames: All with the columns of the first one; Parquet also keeps its types.
         path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
         like: A file whose separators and decimal commas are taken over, if its ending is the same.
+        told: What was known of that file when it was read.
     """
     file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
-    dialect = _dialect_to_write(file, like)
+    dialect = _dialect_to_write(file, like, told)
     write = partial(_write_csv, dialect=dialect) if dialect else _write_parquet
     if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
         raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
@@ -244,12 +274,12 @@ def write_chunks(
     return rows
 
 
-def _dialect_to_write(file: Path, like: Path | None) -> Dialect | None:
+def _dialect_to_write(file: Path, like: Path | None, told: Told) -> Dialect | None:
     """That of the other file if it is of the same kind, else the plain one; None for Parquet."""
     kind = _kind(file)
     if kind in PARQUET:
         return None
-    found = written_like(like) if like is not None and _kind(like) == kind else None
+    found = written_like(like, told) if like is not None and _kind(like) == kind else None
     return found or Dialect(SEPARATORS[kind])
 
 
@@ -319,20 +349,6 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def _csv_options(
-    dialect: Dialect, missing_values: Sequence[Any], text: Iterable[str]
-) -> dict[str, Any]:
-    return {
-        "sep": dialect.separator,
-        "decimal": dialect.decimal,
-        "na_values": [str(marker) for marker in missing_values],
-        "dtype": dict.fromkeys(text, str),
-        "low_memory": False,  # one dtype a column, not one a block
-        "index_col": False,  # a row with more cells than the header is an error, no index
-        **EXACT_DECIMALS,
-    }
-
-
 def _without(
     frame: pd.DataFrame, missing_values: Sequence[Any], among: Sequence[Any] | None = None
 ) -> pd.DataFrame:
@@ -343,34 +359,6 @@ def _without(
         if hit.any():
             cleaned[name] = frame[name].mask(hit)
     return cleaned
-
-
-@contextmanager
-def _sentences(file: Path) -> Iterator[None]:
-    """Turns what pandas and pyarrow say of a damaged file into one sentence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f'"{file}" is not UTF-8 text. Convert it to UTF-8 first: spreadsheets can save "CSV '
-            'UTF-8".'
-        ) from error
-    except pd.errors.ParserWarning as error:
-        raise SchemaError(
-            f'"{file}" has rows with more cells than its header names. Put cells that hold a '
-            "separator in double quotes."
-        ) from error
-    except (ValueError, BadGzipFile, BadZipFile) as error:
-        if isinstance(error, SchemaError | ConfigError):
-            raise
-        if file.suffix.lower() == ".zip":
-            raise SchemaError(
-                f'"{file}" must hold one CSV file and nothing else ({error}). Unpack it, and give '
-                "the file in it."
-            ) from error
-        raise SchemaError(f'"{file}" cannot be read as a table ({error}).') from error
 
 
 @contextmanager

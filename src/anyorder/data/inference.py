@@ -20,7 +20,6 @@ from pandas.api import types
 
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.coercion import (
-    COMMA,
     BoolArray,
     distinct_values,
     plain,
@@ -30,6 +29,7 @@ from anyorder.data.coercion import (
 )
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.date_forms import ORDERS, form_of, possible_orders
+from anyorder.data.number_forms import group_in, is_foreign
 from anyorder.errors import SchemaError
 
 ColumnType = Literal["number", "category", "boolean", "datetime", "dmy", "mdy", "ignore"]
@@ -121,10 +121,10 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
         place = int(np.flatnonzero(present & ~numeric[codes])[0])
         odd = distinct[codes[place]]
         remedy = f"Declare {odd!r} as a gap (missing_values), or the column as categories (types)."
-        if isinstance(odd, str) and COMMA.fullmatch(odd):
+        if is_foreign(odd):
             remedy = (
-                "Write decimals with a point, and thousands without a comma; if they are no "
-                "numbers, declare the column as categories (types)."
+                f"Write decimals with a point, and thousands without {group_in(odd)}; if they are "
+                "no numbers, declare the column as categories (types)."
             )
         raise SchemaError(
             f'Column "{name}" looks like numbers but holds {odd!r} (row {series.index[place]}). '
@@ -137,7 +137,7 @@ def _refuse_points_and_commas(
     series: pd.Series, name: str, codes: NDArray[np.intp], distinct: Sequence[Any]
 ) -> None:
     """Refuses numbers of which some have a decimal point and others a comma: 3.7 and 3,5."""
-    commas = np.array([isinstance(v, str) and bool(COMMA.fullmatch(v)) for v in distinct])
+    commas = np.array([is_foreign(value) for value in distinct])
     numeric = np.array([_is_number(value) for value in distinct])
     points = numeric & np.array(["." in str(value) for value in distinct])
     share = (numeric | commas)[codes[codes >= 0]].mean()

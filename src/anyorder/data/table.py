@@ -7,7 +7,7 @@ is a value: one more level of a category, or a companion variable that says "is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class TableSchema:
         context: The columns that are always given.
         ignored: The columns that are no variables.
         missing_values: What stands for a gap, besides NaN and its like.
+        decimals: What parted the decimals of columns in the CSV file that was trained on.
 
     Example:
         >>> frame = pd.DataFrame({"age": [41.5, 30.25, 22.0], "job": ["nurse", "clerk", None]})
@@ -71,6 +72,7 @@ class TableSchema:
     context: tuple[Column, ...] = ()
     ignored: tuple[Ignored, ...] = ()
     missing_values: tuple[Any, ...] = ()
+    decimals: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def infer(
@@ -85,7 +87,7 @@ class TableSchema:
         """Learns what the columns of a frame are.
 
         Args:
-            frame: As `as_frame` gives it.
+            frame: As `as_frame` gives it; `read_table` notes in it how numbers were written.
             types: What a column is, where its values do not say it: "number", "category",
                 "boolean", "datetime", "dmy" or "mdy" (dates with the day or the month first) or
                 "ignore".
@@ -114,7 +116,8 @@ class TableSchema:
                 "context."
             )
         given = tuple(column for column in columns if column.context)
-        return cls(layout, tuple(query), given, tuple(ignored), markers)
+        decimals = dict(frame.attrs.get("decimals", {}))
+        return cls(layout, tuple(query), given, tuple(ignored), markers, decimals)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -232,6 +235,7 @@ class TableSchema:
             "context": [column.describe() for column in self.context],
             "ignored": [list(column) for column in self.ignored],
             "missing_values": list(self.missing_values),
+            "decimals": dict(self.decimals),
         }
 
     @classmethod
@@ -248,6 +252,7 @@ class TableSchema:
                 tuple(column_from(entry) for entry in description["context"]),
                 tuple(Ignored(*entry) for entry in description["ignored"]),
                 tuple(description["missing_values"]),
+                dict(description.get("decimals", {})),  # none in models of earlier versions
             )
         except (KeyError, TypeError) as error:
             raise SchemaError(f"This is not a table written by anyorder ({error!r}).") from error
