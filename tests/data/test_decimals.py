@@ -9,6 +9,7 @@ from anyorder.cli import main
 from anyorder.data.frames import read_chunks, read_table
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, SchemaError
+from anyorder.estimators.table_notes import read_table_notes
 
 TINY = ["--steps", "2", "--layers", "1", "--width", "16", "--heads", "2"]
 
@@ -68,6 +69,8 @@ def test_what_is_said_decides(tmp_path):
     assert points["umsatz"].tolist() == [964, 1.365]
     assert points["preis"].tolist() == [3.5, 2]
     assert read_table(file, text=["x"])["umsatz"].tolist() == [964, 1365]
+    with pytest.raises(ConfigError, match=r"`decimal` must be"):
+        read_table(file, decimal=";")
     file.write_text("a,b\n1.365,2\n")
     with pytest.raises(ConfigError, match="commas between its cells"):
         read_table(file, decimal=",")
@@ -152,3 +155,11 @@ def test_no_advice_loses_numbers(cell):
         ) as error:
             TableSchema.infer(frame, types=types)
         assert "gap" not in str(error.value)
+
+
+def test_notes_with_other_signs_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("umsatz;preis\n1.234;3,5\n964;2\n")
+    table = TableSchema.infer(read_table(tmp_path / "t.csv"))
+    noted = {**table.describe(), "decimals": {"preis": "x"}}
+    with pytest.raises(SchemaError, match="other signs"):
+        read_table_notes(noted, table.schema)

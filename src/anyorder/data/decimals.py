@@ -65,33 +65,28 @@ def decimals_of(
         known: The signs of the columns of a model.
         decimal: The sign where a column does not show it, whatever others do.
     """
-    words = [name for name in head.columns if not _holds_numbers(head[name])]
-    numbers, shown, doubtful = head.drop(columns=words), {}, {}
-    for name in numbers.columns:
-        sure, unsure = _telling_cells(head[name])
-        if sure is not None:
-            shown[name] = sure
-        elif unsure is not None:
-            doubtful[name] = unsure
+    found = {name: _evidence(head[name]) for name in head.columns}
+    numbers = {name: cells for name, cells in found.items() if cells is not None}
+    shown = {name: sure for name, (sure, _) in numbers.items() if sure is not None}
+    unsure = {name: cell for name, (_, cell) in numbers.items() if cell is not None}
+    doubtful = {name: cell for name, cell in unsure.items() if name not in shown}
     signs = {name: signs_of(cell.text) for name, cell in shown.items()}
-    expected = {name: decimal or _expected(name, signs, known) for name in numbers.columns}
+    expected = {name: decimal or _expected(name, signs, known) for name in numbers}
     for name, cell in doubtful.items():
         if shown and expected[name] is None:
             raise _contradiction(name, cell, shown, known)
     rest = {name: sign for name, sign in expected.items() if sign is not None}
-    return Decimals({**rest, **signs}, shown, doubtful, words)
+    return Decimals({**rest, **signs}, shown, doubtful, {*found} - {*numbers})
 
 
-def _holds_numbers(series: pd.Series) -> bool:
-    there = series.dropna()
-    return sum(bool(signs_of(text)) for text in there) >= MOSTLY * len(there)
-
-
-def _telling_cells(series: pd.Series) -> tuple[Cell | None, Cell | None]:
-    """The first cell that shows its sign, and the first that is doubtful."""
-    numbers = [Cell(text, row) for row, text in series.dropna().items() if signs_of(text)]
-    sure = (cell for cell in numbers if len(signs_of(cell.text)) == 1)
-    return next(sure, None), next((cell for cell in numbers if is_doubtful(cell.text)), None)
+def _evidence(series: pd.Series) -> tuple[Cell | None, Cell | None] | None:
+    """The first cell that shows its sign, and the first that is doubtful; None among words."""
+    cells = [(Cell(text, row), signs_of(text)) for row, text in series.dropna().items()]
+    numbers = [(cell, signs) for cell, signs in cells if signs]
+    if len(numbers) < MOSTLY * len(cells):
+        return None
+    sure = (cell for cell, signs in numbers if len(signs) == 1)
+    return next(sure, None), next((cell for cell, _ in numbers if is_doubtful(cell.text)), None)
 
 
 def _expected(name: str, signs: Mapping[str, str], known: Mapping[str, str]) -> str | None:
@@ -122,7 +117,7 @@ def _contradiction(
         f'Column "{name}" holds {cell}, which may be {plainly(cell.text, ",")} or '
         f'{plainly(cell.text, ".")}: "{comma}" holds {shown[comma]}, but "{point}" '
         f"{shown[point]}. Say which sign parts decimals where a column does not show it "
-        f"(--decimal , or --decimal .), or which column is no number (--types {comma}=category)."
+        f"(--decimal , or --decimal .), or which column holds no numbers (--types NAME=category)."
     )
 
 
@@ -149,18 +144,18 @@ def with_points(frame: pd.DataFrame, decimals: Decimals, *, text: Collection[str
 def _with_points(series: pd.Series, sign: str | None) -> pd.Series:
     codes, distinct = pd.factorize(series)
     cells = [str(value) for value in distinct]
-    numeric = np.array([bool(signs_of(cell)) for cell in cells], dtype=bool)
+    signs = [signs_of(cell) for cell in cells]
+    numeric = np.array([bool(found) for found in signs], dtype=bool)
     present = codes >= 0
     if not present.any() or numeric[codes[present]].mean() < MOSTLY:
         return series
     for place, cell in enumerate(cells):
-        if numeric[place] and (is_doubtful(cell) if sign is None else sign not in signs_of(cell)):
-            _refuse(
-                str(series.name), Cell(cell, series.index[int(np.argmax(codes == place))]), sign
-            )
+        if signs[place] and (is_doubtful(cell) if sign is None else sign not in signs[place]):
+            row = series.index[int(np.argmax(codes == place))]
+            raise _odd_cell(str(series.name), Cell(cell, row), sign)
     plain = [
-        plainly(cell, sign or ".") if is_number else old
-        for cell, old, is_number in zip(cells, distinct, numeric, strict=True)
+        plainly(cell, sign or found[0]) if found else old
+        for cell, old, found in zip(cells, distinct, signs, strict=True)
     ]
     spelt = pd.Series(
         np.array([*plain, None], dtype=object)[codes], index=series.index, name=series.name
@@ -168,10 +163,10 @@ def _with_points(series: pd.Series, sign: str | None) -> pd.Series:
     return pd.to_numeric(spelt) if numeric.all() else spelt
 
 
-def _refuse(name: str, cell: Cell, sign: str | None) -> None:
+def _odd_cell(name: str, cell: Cell, sign: str | None) -> SchemaError:
     words = {".": "decimal points", ",": "decimal commas"}
     told = f"has {words[sign]} elsewhere" if sign else "does not tell what parts its decimals"
-    raise SchemaError(
+    return SchemaError(
         f'Column "{name}" {told}, but holds {cell}. Write its numbers alike; if they are no '
-        f"numbers, declare the column as categories (types, --types {name}=category)."
+        "numbers, declare the column as categories (types, --types NAME=category)."
     )

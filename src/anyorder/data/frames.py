@@ -33,7 +33,8 @@ from anyorder.data.dialects import (
     separator_of,
 )
 from anyorder.data.inference import marked
-from anyorder.errors import ConfigError, SchemaError, check_count
+from anyorder.data.number_forms import SIGNS
+from anyorder.errors import ConfigError, SchemaError, check_choice, check_count
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -143,6 +144,8 @@ def read_table(
         text: Columns whose cells stay as they are written in a CSV file: 01234 is then no number.
         decimal: What parts decimals in columns of a CSV file that do not show it: "." or ",".
     """
+    if decimal:
+        check_choice("decimal", decimal, SIGNS)
     return read_written(path, Told(missing_values, {*text}, decimal=decimal))[0]
 
 

@@ -36,7 +36,7 @@ def signs_of(cell: str) -> str:
 
 def is_doubtful(cell: str) -> bool:
     """Whether a number has another value with another sign for decimals, as 1.234 has."""
-    return signs_of(cell) == "".join(SIGNS) and any(sign in cell for sign in SIGNS)
+    return any(sign in cell for sign in SIGNS) and signs_of(cell) == "".join(SIGNS)
 
 
 def is_foreign(value: Any) -> TypeGuard[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from anyorder.data.number_forms import SIGNS
 from anyorder.data.table import TableSchema
 from anyorder.errors import SchemaError
 from anyorder.variables import Schema
@@ -30,6 +31,8 @@ def read_table_notes(description: Any, schema: Schema) -> TableSchema:
     names += [column.name for column in table.ignored]
     if sorted(names) != sorted(table.layout):
         raise SchemaError("its columns are not those of its layout")
+    if not {*table.decimals.values()} <= {*SIGNS}:
+        raise SchemaError("its decimals have other signs than points and commas")
     table.summary()
     codes = torch.zeros(len(SPREAD), len(schema))
     for place, variable in enumerate(schema):
