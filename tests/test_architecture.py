@@ -52,7 +52,7 @@ LAYERS = [
     ["model"],
     ["walks"],
     ["queries"],
-    ["losses", "speculation", "soft_evidence"],
+    ["losses", "speculation", "soft_evidence", "stratified"],
     ["storage"],
     ["checkpoint"],
     ["training.processes"],

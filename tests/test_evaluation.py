@@ -1,4 +1,4 @@
-"""Bits are those of the oracle; estimates from a few steps are unbiased."""
+"""Bits are those of the oracle."""
 
 import math
 
@@ -13,9 +13,7 @@ from anyorder.evaluation import (
     joint_bits,
     marginal_bits,
     marginal_questions,
-    stratified_log_prob,
 )
-from anyorder.queries import log_prob
 from tests.laws import assert_drawn_from
 from tests.toys import all_values, toy_joint, toy_model
 
@@ -53,26 +51,6 @@ def test_half_is_given_and_the_rest_asked():
     assert query.any(dim=1).all()
     # 28,000 fair coins: 5 standard errors
     assert abs(given.double().mean() - 0.5) < 5 * 0.5 / 28_000**0.5 + 1 / 2**8
-
-
-def test_stratified_steps_are_unbiased(generator):
-    model = toy_model("masked", MAC)
-    x = all_values()[:3]
-    whole = log_prob(model, x)
-    few = torch.stack(
-        [stratified_log_prob(model, x, steps=2, generator=generator) for _ in range(300)]
-    )
-    standard_error = few.std(dim=0) / 300**0.5
-    assert ((few.mean(dim=0) - whole).abs() < 4 * standard_error).all()
-    exact = stratified_log_prob(model, x, steps=9, generator=generator)
-    torch.testing.assert_close(exact, whole)
-
-
-def test_one_pass_needs_no_estimate():
-    model = toy_model("path", MAC)
-    torch.testing.assert_close(
-        stratified_log_prob(model, all_values(), steps=1), log_prob(model, all_values())
-    )
 
 
 def test_one_row_has_no_standard_error():

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.errors import check_count, check_seed
+from anyorder.errors import check_seed
 from anyorder.masks import Bernoulli
 from anyorder.model import AnyOrderModel
-from anyorder.queries import checked_question, log_prob
+from anyorder.queries import log_prob
 from anyorder.query_laws import ConditionalQueries, Query
-from anyorder.random_sets import subsets, uniform
+from anyorder.random_sets import subsets
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,50 +99,3 @@ def half_given(num_variables: int, rows: int, *, seed: int) -> Query:
     everything = torch.ones(rows, num_variables, dtype=torch.bool)
     generator = torch.Generator().manual_seed(check_seed(seed))
     return law.sample(rows, available=everything, generator=generator)
-
-
-@torch.no_grad()
-def stratified_log_prob(
-    model: AnyOrderModel,
-    x: Tensor,
-    *,
-    query: Tensor | None = None,
-    given: Tensor | None = None,
-    steps: int = 32,
-    max_batch: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """An unbiased estimate of `log_prob` from a few steps of the walk, for masked networks.
-
-    The steps of a path are cut into `steps` runs of nearly equal length; one step of each is drawn
-    and stands for its run.
-
-    Returns:
-        Shape ``(batch,)``.
-    """
-    check_count("steps", steps)
-    x, query, given = checked_question(model, x, query, given)
-    if model.is_one_pass:
-        return log_prob(
-            model, x, query=query, given=given, max_batch=max_batch, generator=generator
-        )
-    rank = model.protocol.rank(query, generator=generator)
-    num_asked = query.sum(dim=1)
-    edges = torch.arange(steps, device=x.device)
-    first = (num_asked[:, None] * edges) // steps  # (batch, steps) where each run begins
-    length = (num_asked[:, None] * (edges + 1)) // steps - first
-    within = uniform(first.shape, device=x.device, generator=generator)
-    picked = first + (within * length).long()
-    row, run = (length > 0).nonzero(as_tuple=True)
-    step = picked[row, run]
-    told = query[row] & (rank[row] < step[:, None])
-    target = query[row] & (rank[row] == step[:, None])
-    log_probs = model.factors(
-        x[row],
-        query=target,
-        given=given[row] | told,
-        rank=torch.zeros_like(rank[row]),
-        max_batch=max_batch,
-    ).log_prob
-    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    return total.index_add_(0, row, log_probs.double() * length[row, run])

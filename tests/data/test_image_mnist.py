@@ -81,8 +81,19 @@ def test_binarized_mnist_has_its_own_parts(tmp_path):
     images = load_images("binarized_mnist", tmp_path)
     assert images.name.startswith("binarized MNIST, 7 of 60,000 training images")
     assert images.levels == 2
-    for part, pixels in parts.items():
-        assert (getattr(images, part)[..., 0] == pixels).all()
+    for part in ("train", "valid"):
+        assert (getattr(images, part)[..., 0] == parts[part]).all()
+
+
+def test_test_images_of_binarized_mnist_are_shuffled_always_alike(tmp_path):
+    counted = np.zeros((30, 28, 28), dtype=np.uint8)
+    counted[np.arange(30), 0, np.arange(30) % 28] = 1  # as sorted as the public file
+    for part in ("train", "valid", "test"):
+        put(tmp_path, f"binarized_mnist_{part}.amat", amat(counted))
+    first, second = (load_images("binarized_mnist", tmp_path).test[..., 0] for _ in range(2))
+    assert (first == second).all()
+    assert not (first == counted).all()
+    assert sorted(map(bytes, first)) == sorted(map(bytes, counted))
 
 
 def test_odd_amat_files_are_refused(tmp_path):

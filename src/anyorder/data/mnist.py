@@ -80,13 +80,18 @@ def read_idx(file: str | Path) -> Pixels:
 
 
 def load_binarized_mnist(folder: str | Path) -> Images:
-    """Reads the binarised MNIST of Larochelle, with its own three parts."""
+    """Reads the binarised MNIST of Larochelle, with its own three parts.
+
+    The public test file is sorted by digit. It is shuffled, always alike, so that its first images
+    stand for all of them.
+    """
     folder = Path(folder)
     names = [f"binarized_mnist_{part}.amat" for part in ("train", "valid", "test")]
     for place in (folder / name for name in PLACES):
         if all((place / name).exists() for name in names):
             train, valid, test = (read_amat(place / name) for name in names)
-            return BINARIZED.images(train, test, valid=valid)
+            shuffled = np.random.default_rng(0).permutation(len(test))
+            return BINARIZED.images(train, test[shuffled], valid=valid)
     raise BINARIZED.missing(folder)
 
 

@@ -16,7 +16,7 @@ from anyorder.data.image import Images, image_schema, to_x
 from anyorder.data.image_rows import ImageRows
 from anyorder.data.image_sources import BUNDLED, load_images
 from anyorder.estimators.image_network import image_network, image_order
-from anyorder.evaluation import Estimate, marginal_questions, stratified_log_prob
+from anyorder.evaluation import Estimate, marginal_questions
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.unet import Unet
@@ -24,6 +24,7 @@ from anyorder.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.reproduce.catalogue import Entry
 from anyorder.reproduce.experiment import Study
 from anyorder.reproduce.image_catalogue import IMAGE_MODELS
+from anyorder.stratified import stratified_log_prob
 from anyorder.training.fit import Validation
 from anyorder.training.settings import TrainingSettings
 
@@ -31,7 +32,7 @@ VALID_ROWS, VALID_STEPS = 32, 32
 """Images and steps of the walk that held-out bits are estimated from while training."""
 
 WHOLE_WALK, SOME_STEPS = 256, 64
-"""Walks of at most so many steps are summed; of longer ones, so many steps are drawn."""
+"""Walks of at most so many steps are summed; longer ones are estimated from so many runs."""
 
 PATCH, SMALL_PATCH, SMALL_IMAGE = 4, 2, 8
 """The side of patches, and that of patches of images of at most so many rows."""
@@ -92,8 +93,9 @@ SCALES: Mapping[str, ImageScale] = {
 """Small sets are learnt by heart in minutes, so at that size validation says when to stop. At that
 of the paper: 1200 rounds of CIFAR-10; path networks of as many weights."""
 
-MNIST_CHANNELS, MNIST_MINUTES = 32, 60
-"""Of images of 28x28 on a laptop: half the channels, five times as long, for thousands of steps."""
+MNIST_CHANNELS, MNIST_MINUTES, MNIST_ROWS = 16, 30, 256
+"""Of images of 28x28 on a laptop: fewer channels, longer, so that thousands of steps are made. Test
+images are cheap where walks are estimated."""
 
 IMAGENET_STEPS = 160_000
 """Sixteen rounds of ImageNet32."""
@@ -106,7 +108,7 @@ def scale_of(name: str, dataset: str) -> ImageScale:
         scale = replace(scale, size=None, turns=False)
     if "mnist" in dataset and name == "small":
         longer = replace(scale.settings, minutes=MNIST_MINUTES)
-        scale = replace(scale, channels=MNIST_CHANNELS, settings=longer)
+        scale = replace(scale, channels=MNIST_CHANNELS, rows=MNIST_ROWS, settings=longer)
     if dataset == "imagenet32" and scale.settings.steps and name == "paper":
         scale = replace(scale, settings=replace(scale.settings, steps=IMAGENET_STEPS))
     return scale

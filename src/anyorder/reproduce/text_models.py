@@ -16,13 +16,7 @@ from torch import Tensor
 
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.data.text import Text, embedded_text, load_text8, text_schema
-from anyorder.evaluation import (
-    Estimate,
-    conditional_bits,
-    joint_bits,
-    marginal_bits,
-    stratified_log_prob,
-)
+from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.masks import UniformCardinality
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
@@ -31,6 +25,7 @@ from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.protocols import RemoveRandom
 from anyorder.reproduce.catalogue import Entry
+from anyorder.stratified import stratified_log_prob
 from anyorder.training.settings import TrainingSettings
 
 ORDERS = (1, 8, 32)
