@@ -10,6 +10,7 @@ from scipy.stats import kstest
 from anyorder.atoms import AtomTable
 from anyorder.conditionals.atomic import AtomicDistribution, AtomLevels
 from anyorder.conditionals.categorical import Categorical
+from anyorder.conditionals.continuous import stacked
 from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.conditionals.heads import HEADS, bounded
 from anyorder.conditionals.logistic_levels import LogisticLevels
@@ -77,6 +78,15 @@ def test_a_head_integrates_to_one_and_its_cdf_is_the_integral(make):
     torch.testing.assert_close(density.sum(0) * step, torch.ones(EDGES).double(), rtol=0, atol=1e-6)
     below = (density.cumsum(0) - density / 2) * step
     torch.testing.assert_close(head.cdf(values)[::997], below[::997], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("make", "place"), [(mixture, "means"), (spline, "location")])
+def test_stacked_distributions_answer_each_for_itself(make, place):
+    one = make()
+    parts = [one, replace(one, **{place: getattr(one, place) + 1})]
+    values = random(2, EDGES)
+    expected = torch.stack([part.log_prob(v) for part, v in zip(parts, values, strict=True)])
+    torch.testing.assert_close(stacked(parts).log_prob(values), expected)
 
 
 @pytest.mark.parametrize("make", HEAD)

@@ -100,14 +100,15 @@ def _cached_steps(
     assert not isinstance(network, MaskedNetwork)
     state = network.encode(filled[::n], given).expand(n)
     alive = torch.arange(len(query), device=query.device)
+    draws = _draws(alive, n)
     told: Tensor | None = None
     for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), _for_draws(targets, n)
+        wanted = _for_draws(targets, n)
         if len(rows) < len(alive):
             kept = torch.searchsorted(alive, rows)
             state = state.select(kept)
             told = None if told is None else told[_draws(kept, n)]
-            alive = rows
+            alive, draws = rows, _draws(rows, n)
         if told is not None:
             state = network.tell(state, told[:, None], filled[draws, told][:, None])
         features = network.ask(state, wanted[:, None])

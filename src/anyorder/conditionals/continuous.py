@@ -2,6 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,3 +73,16 @@ class ContinuousDistribution(ABC):
         like = self.like
         nodes = quantile_nodes(like).view(-1, *[1] * like.ndim)
         return self.icdf(nodes.expand(-1, *like.shape))
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Distributions of one family and shape as one, with a leading axis for the parts.
+
+    What is asked of it is computed for all of them at once, which is faster where each is small.
+    """
+    first = parts[0]
+    names = [
+        field.name for field in fields(first) if isinstance(getattr(first, field.name), Tensor)
+    ]
+    columns = {name: torch.stack([getattr(part, name) for part in parts]) for name in names}
+    return replace(first, **columns)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from anyorder.conditionals.continuous import stacked
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.heads import MixtureConditionals, SplineConditionals
 from anyorder.data.robot import Array, Demonstrations
@@ -117,16 +118,19 @@ class ConditionalPolicy(FittedPolicy):
         model, scaling = self.fitted()
         x, known = scaling.question(observation, told)
         draws = self.draws if self.how == "likeliest" else 1
-        filled, logs = x.repeat(draws, 1), torch.zeros(draws)
+        filled, densities, chosen = x.repeat(draws, 1), [], []
         rank = model.protocol.rank(~known)
         for rows, targets, density in walk(
             model, filled, query=~known, given=known, rank=rank, n=draws
         ):
             values = density.mean() if self.how == "mean" else self._drawn(density)
-            if draws > 1:
-                logs += density.log_prob(values)
             filled[rows, targets] = values
-        return scaling.action(filled[int(logs.argmax())], told)
+            densities.append(density)
+            chosen.append(values)
+        if draws == 1 or not chosen:
+            return scaling.action(filled[0], told)
+        logs = stacked(densities).log_prob(torch.stack(chosen))  # at once: steps are small
+        return scaling.action(filled[int(logs.sum(dim=0).argmax())], told)
 
     def log_prob(self, demonstrations: Demonstrations, question: Query) -> Tensor:
         """Log densities of p(a_u | a_e, s) of steps, in the units of the actions.
