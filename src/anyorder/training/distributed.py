@@ -10,20 +10,23 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from anyorder.errors import AnyOrderError, ConfigError
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import PathNetwork
 from anyorder.training.processes import place_and_number
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 
 class Team:
@@ -99,7 +102,7 @@ class Team:
 
         A network must use all its parameters in every pass, as all networks here do.
         """
-        if self.is_alone or any(isinstance(module, FSDPModule) for module in loss.modules()):
+        if self.is_alone or any(_is_sharded(module) for module in loss.modules()):
             return loss
         devices = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(loss, device_ids=devices)
@@ -110,6 +113,7 @@ def _join(device: torch.device) -> None:
     if place_and_number()[1] > 1 and dist.is_available() and not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
+        import_module("torch.distributed.fsdp")  # after the group it would keep that alive
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(_leave)
 
@@ -124,7 +128,7 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-def _let_go(mesh: DeviceMesh) -> None:
+def _let_go(mesh: "DeviceMesh") -> None:
     """Takes a mesh's hold off its group: caches of torch keep the mesh to the end of Python."""
     getattr(mesh, "_pg_registry", {}).clear()
 
@@ -134,6 +138,9 @@ def _sharded(model: AnyOrderModel, team: Team) -> AnyOrderModel:
 
     The network is gathered as one: it calls its blocks by several verbs, not by their forward.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(team.device.type, (team.size,))
     atexit.register(_let_go, mesh)  # what is registered last is done first: before `_leave`
     mine = copy.deepcopy(model)
@@ -153,7 +160,7 @@ def syncing(loss: nn.Module, model: AnyOrderModel, *, last: bool) -> Iterator[No
         if isinstance(loss, DistributedDataParallel) and not last:
             stack.enter_context(loss.no_sync())
         for part in (model.network, model.conditionals):
-            if isinstance(part, FSDPModule):
+            if _is_sharded(part):
                 part.set_requires_gradient_sync(last)
                 stack.enter_context(warnings.catch_warnings())
                 # It warns of logits that are a view, lest they be changed in place: they are not.
@@ -163,18 +170,34 @@ def syncing(loss: nn.Module, model: AnyOrderModel, *, last: bool) -> Iterator[No
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor gathered from all processes, on the CPU."""
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    full = tensor.full_tensor() if _is_shared_out(tensor) else tensor
     return full.detach().to("cpu", copy=True)
 
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this process holds; writing to it writes to the tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if _is_shared_out(tensor) else tensor
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
     """A whole tensor, shared out as another one is."""
     value = value.to(model.device)
-    if isinstance(model, DTensor):
-        return distribute_tensor(value, model.device_mesh, model.placements)
-    return value
+    if not _is_shared_out(model):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value, model.device_mesh, model.placements)
+
+
+# Modules and tensors that are shared out are told by their verbs: to import their classes takes a
+# second, of every command, and nearly nobody has any.
+
+
+def _is_sharded(part: object) -> TypeGuard["FSDPModule"]:
+    """Whether it is an FSDPModule."""
+    return hasattr(part, "set_requires_gradient_sync")
+
+
+def _is_shared_out(tensor: Tensor) -> TypeGuard["DTensor"]:
+    """Whether it is a DTensor."""
+    return hasattr(tensor, "full_tensor")
