@@ -180,7 +180,7 @@ def test_ratios_are_those_of_the_oracle_and_can_exceed_one(kind, generator):
         assert any(found == pytest.approx(pair, abs=1e-9) for pair in pairs)
     gap = RatioGap(ratio - walk, ratio[is_mass])
     assert gap.share_above_one.value == pytest.approx(float((ratio > 0).double().mean()))
-    assert "of such probabilities exceed 1" in gap.sentence
+    assert "of such probabilities would exceed 1" in gap.sentence
 
 
 def test_the_encoding_gap_is_between_what_is_given_and_what_is_told(generator):

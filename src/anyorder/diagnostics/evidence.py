@@ -78,12 +78,12 @@ class RatioGap(Gap):
     def sentence(self) -> str:
         """What it means."""
         share = self.share_above_one
-        found = f"As a ratio p(a, b) / p(b), a conditional differs from the direct answer by {self}"
+        by_hand = f"Formed by hand, as a ratio p(a, b) / p(b), it would differ by {self}"
         if share is None:
-            return f"{found}; this library gives the direct answer."
+            return f"A conditional is answered directly here. {by_hand}."
         return (
-            f"{found}, and {percent(share)} of such probabilities exceed 1; the direct answer, "
-            "which this library gives, never does."
+            f"A conditional probability is answered directly here, and never exceeds 1. {by_hand}, "
+            f"and {percent(share)} of such probabilities would exceed 1."
         )
 
     def to_json(self) -> dict[str, Any]:
