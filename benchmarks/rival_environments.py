@@ -8,9 +8,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+
+PATIENCE = 10
+"""How many times as long as on the processor a rival may take on the clock."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,14 @@ def environment(rival: Rival, folder: Path) -> Path:
 
 
 def run_worker(rival: Rival, python: Path, task: Path, *, minutes: float) -> None:
-    """Runs a rival's worker on a task folder."""
+    """Runs a rival's worker on a task folder.
+
+    Args:
+        rival: Which one.
+        python: That of its environment.
+        task: The folder.
+        minutes: Of the processor, after which it is stopped; see `_run`.
+    """
     # As it runs outside, so here: nothing of ours is seen but the workers.
     settings = {**os.environ, "PYTHONPATH": str(ROOT)}
     _run([str(python), "-m", rival.module, str(task)], minutes=minutes, settings=settings)
@@ -94,6 +105,19 @@ def run_worker(rival: Rival, python: Path, task: Path, *, minutes: float) -> Non
 def _run(
     command: list[str], *, minutes: float | None = None, settings: Mapping[str, str] | None = None
 ) -> None:
+    """Runs a command to its end.
+
+    Args:
+        command: The program and its arguments.
+        minutes: Of the processor, after which any process of it is stopped; a busy machine may take
+            `PATIENCE` times as long.
+        settings: Its environment.
+    """
+    longest = None
+    if minutes is not None:
+        # The limit of a shell holds for what it becomes, and for all that that starts.
+        command = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(ceil(60 * minutes)), *command]
+        longest = 60 * PATIENCE * minutes
     try:
         # In a session of its own, so that the processes that it starts can be stopped with it.
         started = subprocess.Popen(
@@ -108,12 +132,14 @@ def _run(
     except OSError as error:
         raise RivalError(str(error)) from None
     try:
-        _, said = started.communicate(timeout=None if minutes is None else minutes * 60)
+        _, said = started.communicate(timeout=longest)
     except BaseException as stopped:
         _stop(started)
         if isinstance(stopped, subprocess.TimeoutExpired):
             raise RivalError(f"stopped after {minutes:g} minutes") from None
         raise
+    if started.returncode == -signal.SIGXCPU:
+        raise RivalError(f"stopped after {minutes:g} minutes")
     if started.returncode:
         raise RivalError(_last_line(said) or f"exit code {started.returncode}")
 

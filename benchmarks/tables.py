@@ -64,7 +64,8 @@ def measure(
         rows: At most so many test rows.
         train_rows: At most so many rows to fit, of every model.
         draws: How often each hole is drawn.
-        timeout: Minutes after which a rival is stopped; what it has answered by then counts.
+        timeout: Minutes of the processor after which a rival is stopped; what it has answered by
+            then counts.
         environments: Where the environments of the rivals are; under the user's cache by default.
         json: Print one JSON object, the last line of the output.
         record: A file to which the numbers are written with the command and the commit.

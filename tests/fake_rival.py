@@ -16,6 +16,8 @@ def answer(task: Task, answers: Answers) -> None:
     answers.time("draws", lambda: draws)
     if task.columns[0].name == "fail":
         raise SystemExit("Nothing works here.")
+    while task.columns[0].name == "spin":
+        pass
 
 
 if __name__ == "__main__":

@@ -273,14 +273,28 @@ def test_imputation_scores_holes_only(task):
 FAKE = Rival("tests.fake_rival", None)
 
 
-def test_a_worker_that_fails_or_takes_too_long_says_so(task, tmp_path):
-    columns = [Column("fail", "number"), *task.task.columns[1:]]
-    task.task._replace(columns=columns).save(tmp_path)
-    with pytest.raises(RivalError, match="Nothing works here"):
-        run_worker(FAKE, environment(FAKE, tmp_path), tmp_path, minutes=1)
-    assert "draws" in read_answers(tmp_path)[0]  # what was answered before is kept
-    with pytest.raises(RivalError, match="stopped after"):
-        run_worker(FAKE, environment(FAKE, tmp_path), tmp_path, minutes=1e-4)
+def worked(task, first_column, folder):
+    """The error of a rival that does as the name of the first column says."""
+    columns = [Column(first_column, "number"), *task.task.columns[1:]]
+    task.task._replace(columns=columns).save(folder)
+    with pytest.raises(RivalError) as raised:
+        run_worker(FAKE, environment(FAKE, folder), folder, minutes=1 / 60)
+    assert "draws" in read_answers(folder)[0]  # what was answered before is kept
+    return str(raised.value)
+
+
+def test_a_worker_that_fails_says_so(task, tmp_path):
+    assert worked(task, "fail", tmp_path) == "Nothing works here."
+
+
+def test_a_worker_has_so_much_of_the_processor(task, tmp_path):
+    assert worked(task, "spin", tmp_path) == "stopped after 0.0166667 minutes"
+
+
+def test_a_worker_that_waits_is_stopped_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(rival_environments, "PATIENCE", 1e-9)
+    with pytest.raises(RivalError, match="stopped after 3 minutes"):
+        run_worker(FAKE, environment(FAKE, tmp_path), tmp_path, minutes=3)
 
 
 def test_environments_are_made_once(monkeypatch, tmp_path):
