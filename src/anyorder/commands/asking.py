@@ -12,7 +12,7 @@ from anyorder.commands.runs import read_run
 from anyorder.commands.showing import note, plain, show, words
 from anyorder.data.columns import NumberColumn
 from anyorder.errors import ConfigError, QueryError
-from anyorder.estimators.conditional import Conditional
+from anyorder.estimators.conditional import Conditional, as_label
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_questions import column_set
 from anyorder.reproduce.record import print_json
@@ -48,7 +48,7 @@ def query_table(
     known = read_given(model.table_, given)
     found = {name: model.conditional(name, given=known, random_state=seed) for name in columns}
     if plot is not None:
-        _plot(list(found.values()), plot)
+        _plot(list(found.values()), given, plot)
     size = min(conditional.effective_sample_size for conditional in found.values())
     if json:
         answers = {name: described(conditional) for name, conditional in found.items()}
@@ -141,7 +141,7 @@ def bar(share: float) -> str:
     return ("█" * full + EIGHTHS[part]).rstrip()
 
 
-def _plot(conditionals: list[Conditional], path: Path) -> None:
+def _plot(conditionals: list[Conditional], given: str | None, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -150,6 +150,8 @@ def _plot(conditionals: list[Conditional], path: Path) -> None:
     places = figure.subplots(len(conditionals), squeeze=False)[:, 0]
     for conditional, axes in zip(conditionals, places, strict=True):
         conditional.plot(axes)
+    if given:
+        figure.suptitle(as_label(f"given {given}"), wrap=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
     note(f"Plotted: {path}")

@@ -175,7 +175,7 @@ class Conditional:
         smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
         values = column.unrounded(column.numbers(smooth))
         unit, seconds = _density_unit(column)
-        axes.plot(values, self.pdf(values) * seconds, label="density")
+        axes.plot(values, self.pdf(values) * seconds)
         inside = atoms[(atoms >= ends[0]) & (atoms <= ends[1])] if len(atoms) else atoms
         if len(inside):
             masses = self._mixed("log_prob", inside, exponential=True)
@@ -184,7 +184,9 @@ class Conditional:
             beside.set_ylabel("probability of repeated values", color="tab:orange")
             beside.set_ylim(bottom=0)
         low, high = self.interval(0.9)
-        axes.axvspan(low, high, alpha=0.12, label="90%")
+        axes.axvspan(low, high, alpha=0.12, linewidth=0, label="90% lies here")
+        axes.axvline(self.median(), color="0.4", linestyle=":", label="median")
+        axes.legend(frameon=False, fontsize="small")
         axes.set(ylabel=unit, ylim=(0, None))
         if column.kind in CALENDAR:
             name_dates(axes)
