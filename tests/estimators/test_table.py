@@ -98,6 +98,14 @@ def test_densities_are_in_the_units_of_the_column(model):
     assert income.cdf(income.quantile(0.3)) == pytest.approx(0.3, abs=1e-3)
 
 
+@pytest.mark.parametrize("value", ["1990", ("1990-02", None), (None, "1990")])
+def test_a_year_is_no_date(model, value):
+    """It would be read as its first day."""
+    with pytest.raises(QueryError, match=r'whole date for "born"; got .1990.*an interval, '):
+        model.conditional("age", given={"born": value})
+    model.conditional("age", given={"born": ("1990-01-01", "1990-12-31")})
+
+
 def test_a_drawn_density_of_dates_has_a_unit_and_short_dates(model):
     axes = Figure().subplots()
     model.conditional("born").plot(axes)

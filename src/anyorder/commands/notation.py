@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 
 from anyorder.data.categories import CategoryColumn
-from anyorder.data.columns import TIMES, Column
+from anyorder.data.columns import CALENDAR, Column
+from anyorder.data.date_forms import days_of
 from anyorder.data.number_forms import is_foreign
 from anyorder.data.table import TableSchema
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
@@ -22,11 +23,6 @@ Question = tuple[list[str], list[str], float]
 
 WEIGHT = re.compile(r"\s*([0-9.]+)\s*:(.*)", re.DOTALL)
 COMPARISON = re.compile(r"\s*(?P<name>[^=<>]+?)\s*(>=|<=|=>|=<|>|<)\s*([^=<>]+?)\s*")
-YEAR = re.compile(r"[12]\d{3}(-(0?[1-9]|1[0-2]))?")
-"""A year, or a month of one."""
-
-CALENDAR = (TIMES["datetime"], TIMES["date"])
-"""What columns of dates are called."""
 
 SPECIAL = re.compile(r'[,;=|":\s]|\.\.|->')
 """What a name or a value must be quoted for."""
@@ -168,10 +164,10 @@ def _number(column: Column, text: str) -> Any:
 
 def _refuse_month(column: Column, text: str) -> None:
     """A year or a month is no date, and would be read as its first day."""
-    if not YEAR.fullmatch(text):
+    days = days_of(text)
+    if days is None:
         return
-    name, month = quoted(column.name), pd.Period(text)
-    first, last = f"{month.start_time:%Y-%m-%d}", f"{month.end_time:%Y-%m-%d}"
+    name, (first, last) = quoted(column.name), days
     raise QueryError(
         f'`--given` must have a whole date for "{column.name}"; got "{text}". Write a day, '
         f"{name}={first}, or an interval, {name}={first}..{last}."

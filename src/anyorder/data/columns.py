@@ -37,6 +37,7 @@ SPIKE_WEIGHT = 0.03
 would tear a hole into the density of the others; none would leave a far one, such as -999, far."""
 
 TIMES = {"datetime": "date and time", "date": "date", "timedelta": "duration"}
+CALENDAR = (TIMES["datetime"], TIMES["date"])
 STEPS = {86400: "days", 3600: "hours", 60: "minutes", 1: "seconds"}
 
 

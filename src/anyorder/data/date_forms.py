@@ -14,9 +14,25 @@ import pandas as pd
 ORDERS = ("dmy", "mdy")
 """The day first, or the month."""
 
+YEAR = re.compile(r"[12]\d{3}(-(0?[1-9]|1[0-2]))?")
+"""A year, or a month of one."""
+
 CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?"
 DATE = re.compile(rf"\s*(\d{{1,2}})([./-])(\d{{1,2}})\2([12]\d{{3}})(?:[ T]({CLOCK}))?\s*")
 PART = re.compile(r"yyyy|dd?|mm?|HH:MM(?::SS)?")
+
+
+def days_of(text: object) -> tuple[str, str] | None:
+    """The first and the last day of a year or a month; None for all else.
+
+    Example:
+        >>> days_of("2024-02"), days_of("2024-02-01")
+        (('2024-02-01', '2024-02-29'), None)
+    """
+    if not isinstance(text, str) or not YEAR.fullmatch(text):
+        return None
+    span = pd.Period(text)
+    return f"{span.start_time:%Y-%m-%d}", f"{span.end_time:%Y-%m-%d}"
 
 
 def possible_orders(values: Sequence[Any]) -> list[str]:

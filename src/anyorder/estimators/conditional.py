@@ -13,7 +13,7 @@ from anyorder.conditionals.mixed import MixedDistribution
 from anyorder.conditionals.quadrature import NODES, invert, mean_rule
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.code_ranges import codes_up_to
-from anyorder.data.columns import Column, NumberColumn
+from anyorder.data.columns import CALENDAR, Column, NumberColumn
 from anyorder.errors import ConfigError, QueryError, check_fraction
 from anyorder.model import AnyOrderModel
 from anyorder.soft_evidence import SoftEvidence
@@ -24,7 +24,6 @@ EDGES_AT_ONCE = 65_536
 PLOTTED = 400
 """Points of a drawn density."""
 
-CALENDAR = ("date", "date and time")
 """Kinds of columns whose values are named as dates on an axis."""
 
 SPANS = {"year": 365.25 * 86400, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}

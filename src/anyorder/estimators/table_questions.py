@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from anyorder.data.code_ranges import code_range
-from anyorder.data.columns import NumberColumn
+from anyorder.data.columns import CALENDAR, Column, NumberColumn
+from anyorder.data.date_forms import days_of
 from anyorder.data.table import TableSchema
 from anyorder.errors import QueryError, nearest_or_all
 from anyorder.estimators.table_doubts import doubt_values
@@ -129,6 +130,7 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
             )
     regions, values = {}, {}
     for name, value in entries.items():
+        _check_days(table[name], value)
         if isinstance(value, tuple | list | set):
             if name not in table.names:
                 raise QueryError(f'"{name}" is context: give it one value.')
@@ -139,6 +141,18 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
     x, missing = table.encode(frame)
     doubt_values(table, {name: value for name, (value,) in values.items()})
     return Evidence(x, ~missing[0], regions)
+
+
+def _check_days(column: Column, value: Any) -> None:
+    """Refuses years and months of a date, which would be read as their first days."""
+    if column.kind not in CALENDAR:
+        return
+    for text in value if isinstance(value, tuple) else (value,):
+        if days := days_of(text):
+            raise QueryError(
+                f'`given` must have a whole date for "{column.name}"; got {text!r}. Give a day, '
+                f"{days[0]!r}, or an interval, {days!r}."
+            )
 
 
 def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from anyorder.commands.showing import words
 from anyorder.data.coercion import read_datetimes, read_durations, read_floats
-from anyorder.data.columns import NumberColumn
+from anyorder.data.columns import CALENDAR, NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.worth import surprise_by_evidence
 from anyorder.errors import AnyOrderWarning, QueryError
-from anyorder.estimators.conditional import CALENDAR
 from anyorder.estimators.table import TableModel
 from anyorder.estimators.table_answers import CHECKED_ROWS
 from anyorder.estimators.table_queries import is_for_any
