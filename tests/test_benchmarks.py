@@ -301,3 +301,7 @@ def test_images_become_a_table(monkeypatch, tmp_path):
     assert "| digits: joint | 2.500 ± 0.010 | 2.500 ± 0.010 |" in found
     assert "| digits: joint | -0.062 ± 0.005 |" in found
     assert "9 test images, 20 minutes of one core each. From `reproduce table3`" in found
+    Record("reproduce table3", settings, rows, paired).save(tmp_path / "table3.mnist.json")
+    nats = result_tables.table3_mnist()  # a bit of each of 784 pixels is 543.43 nats
+    assert "| digits: joint | -1358.57 ± 5.43 | -1358.57 ± 5.43 |" in nats
+    assert "| digits: joint | +33.96 ± 2.72 |" in nats
