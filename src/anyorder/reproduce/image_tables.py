@@ -32,6 +32,7 @@ PAIRS = (
     ("mac_strided", "ardm"),
     ("mac_strided", "mac"),
     ("path", "mac"),
+    ("path_patches", "mac"),
     ("path_patches", "path"),
 )
 """Differences that the tables state, a - b: negative is better for a."""

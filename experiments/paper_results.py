@@ -1,0 +1,101 @@
+"""The claims of the paper in a line each, beside what came out here at the size of a laptop."""
+
+from math import log
+from typing import Any, NamedTuple
+
+from anyorder.reproduce import image_tables, table1, table4, table5, table6
+from experiments.records import record
+
+MNIST_PIXELS = 28 * 28
+MNIST_NATS = MNIST_PIXELS * log(2)
+"""Of an image of which each pixel has a bit."""
+
+
+class Claim(NamedTuple):
+    """What the paper's way gains on another, and what one of ours gains on it.
+
+    Args:
+        what: In words.
+        source: The record.
+        dataset: How its name begins there.
+        metric: As it is called there.
+        scale: What makes a difference of it a gain, in the unit of `what`.
+        mac: The paper's model and its rival.
+        ours: A model of ours and what it is compared with, if there is one.
+        paper: What the paper prints for the rival and for its own.
+    """
+
+    what: str
+    source: str
+    dataset: str
+    metric: str
+    scale: float
+    mac: tuple[str, str]
+    ours: tuple[str, str] | None
+    paper: tuple[float, float] | None
+
+
+def _of_numbers(metric: str, dataset: str) -> tuple[float, float]:
+    printed = table5.PRINTED if metric == table5.METRIC else table4.PRINTED
+    ace, mac = (printed[dataset][model][metric] for model in ("ACE", "MAC"))
+    return ace, mac
+
+
+def _both(printed: Any, place: int) -> tuple[float, float]:
+    return printed["ardm"][place], printed["mac_strided"][place]
+
+
+TEXT, PIXELS = "bits a character", "bits a dimension"
+STRIDED, PATH = ("mac_strided", "ardm"), ("path_mix", "mac_strided")
+UCI, MIXTURE = ("mac", "ace"), ("mac_mixture", "mac")
+CIFAR10 = image_tables.PAPER["cifar10"]
+CLAIMS = (
+    Claim(f"Table 1, text8: joint, {TEXT}", "table1.small", "text8", "joint_bits", -1,
+          STRIDED, PATH, _both(table1.PAPER, 0)),
+    Claim(f"Table 1, text8: marginals, {TEXT}", "table1.small", "text8", "marginal_bits", -1,
+          STRIDED, PATH, _both(table1.PAPER, 1)),
+    Claim(f"Table 3, CIFAR-10 (here 8x8): joint, {PIXELS}", "table3.small", "CIFAR", "joint_bits",
+          -1, STRIDED, ("path", "mac"), _both(CIFAR10, 0)),
+    Claim(f"Table 3, CIFAR-10 (here 8x8): marginals, {PIXELS}", "table3.small", "CIFAR",
+          "marginal_bits", -1, STRIDED, ("path", "mac"), _both(CIFAR10, 1)),
+    Claim("binarised MNIST: joint, nats an image", "table3.mnist", "binarized", "joint_bits",
+          -MNIST_NATS, ("mac", "ardm"), ("path_patches", "mac"), None),
+    Claim("Table 4, power: all six variables, nats", "table4.small", "power", "first_6_nats",
+          1, UCI, MIXTURE, _of_numbers("first_6_nats", "power")),
+    Claim("Table 4, bsds: its first ten variables, nats", "table4.small", "bsds", "first_10_nats",
+          1, UCI, MIXTURE, _of_numbers("first_10_nats", "bsds")),
+    Claim("Table 4, miniboone: its first ten variables, nats", "table4.small", "miniboone",
+          "first_10_nats", 1, UCI, MIXTURE, _of_numbers("first_10_nats", "miniboone")),
+    Claim("Table 5, power: half of a row given the other, nats", "table5.small", "power",
+          table5.METRIC, 1, UCI, MIXTURE, _of_numbers(table5.METRIC, "power")),
+    Claim("Table 5, bsds: half of a row given the other, nats", "table5.small", "bsds",
+          table5.METRIC, 1, UCI, MIXTURE, _of_numbers(table5.METRIC, "bsds")),
+    Claim("Table 5, miniboone: half of a row given the other, nats", "table5.small", "miniboone",
+          table5.METRIC, 1, UCI, MIXTURE, _of_numbers(table5.METRIC, "miniboone")),
+    Claim("Table 6, FrankaKitchen: tasks of four completed together", "table6.small", "kitchen",
+          "reward", 1, ("mac_fill", "bc_fill"), None,
+          (table6.PAPER["bc_fill"][0], table6.PAPER["mac_fill"][0])),
+)  # fmt: skip
+
+
+def paper() -> str:
+    """A row a claim: what the paper prints, and gains here with their standard errors."""
+    lines = [
+        "| | paper: rival, MAC | here: what MAC gains | and one of ours on top of it |",
+        "|---|---|---|---|",
+    ]
+    for claim in CLAIMS:
+        printed = "" if claim.paper is None else ", ".join(f"{value:.2f}" for value in claim.paper)
+        ours = "" if claim.ours is None else f"{_gain(claim, claim.ours)}, `{claim.ours[0]}`"
+        lines.append(f"| {claim.what} | {printed} | {_gain(claim, claim.mac)} | {ours} |")
+    return "\n".join(lines)
+
+
+def _gain(claim: Claim, models: tuple[str, str]) -> str:
+    for pair in record(claim.source)["paired"]:
+        alike = pair["dataset"].startswith(claim.dataset) and pair["metric"] == claim.metric
+        if alike and (pair["a"], pair["b"]) == models:
+            gain, error = claim.scale * pair["difference"], abs(claim.scale) * pair["se"]
+            digits = 3 if "bits" in claim.what else 2
+            return f"{gain:+.{digits}f} ± {error:.{digits}f}"
+    raise LookupError(f"{claim.source}.json has no difference {models} of {claim.what}.")
