@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from anyorder.reproduce import image_tables, table1, table4, table5, table6
 from experiments.records import record
 
-MNIST_PIXELS = 28 * 28
-MNIST_NATS = MNIST_PIXELS * log(2)
+MNIST_NATS = 28 * 28 * log(2)
 """Of an image of which each pixel has a bit."""
 
 

@@ -125,7 +125,7 @@ class AnyOrderModel(nn.Module):
         """
         network, max_batch = self.network, max_batch or self.rows_at_once
         if isinstance(network, MaskedNetwork):
-            return self._walk(network, x, query, given, rank, max_batch)
+            return self._walk(x, query, given, rank, max_batch)
         parts = []
         for rows in alike(query, given).split(max_batch):  # little is padded
             path = network(x[rows], query[rows], given[rows], rank[rows])
@@ -161,23 +161,49 @@ class AnyOrderModel(nn.Module):
         return self.network.ask(self.network.encode(x, observed), targets)
 
     def _walk(
-        self,
-        network: MaskedNetwork,
-        x: Tensor,
-        query: Tensor,
-        given: Tensor,
-        rank: Tensor,
-        max_batch: int,
+        self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor, max_batch: int
     ) -> Factors:
         """One pass an edge: the steps of all walks are the rows of batches."""
         path, num_asked = path_lists(query, rank)
         row, step = edge_places(num_asked)
         target = path[row, step]
-        parts = [torch.zeros(0, device=x.device)]
-        for start in range(0, len(row), max_batch):
-            edges = slice(start, start + max_batch)
-            rows, steps, targets = row[edges], step[edges], target[edges]
-            observed = given[rows] | (query[rows] & (rank[rows] < steps[:, None]))
-            features = network(x[rows], observed, targets[:, None])[:, 0]
-            parts.append(self.conditionals(features, targets).log_prob(x[rows, targets]))
-        return Factors(torch.cat(parts), row, step, target)
+        edges = row, step, target[:, None]
+        log_prob = self.at_steps(x, query, given, rank, edges, max_batch=max_batch)[:, 0]
+        return Factors(log_prob, row, step, target)
+
+    def at_steps(
+        self,
+        x: Tensor,
+        query: Tensor,
+        given: Tensor,
+        rank: Tensor,
+        edges: tuple[Tensor, Tensor, Tensor],
+        *,
+        max_batch: int | None = None,
+    ) -> Tensor:
+        """Log probabilities of variables at chosen steps of walks; a pass for each step.
+
+        Args:
+            x: Values. Shape ``(batch, vars)``.
+            query: Shape ``(batch, vars)``.
+            given: Shape ``(batch, vars)``.
+            rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
+            edges: Rows ``(edges,)``, how many steps of their paths are known ``(edges,)``, and the
+                variables that are asked there ``(edges, targets)``.
+            max_batch: Rows of a pass; `rows_at_once` by default.
+
+        Returns:
+            Shape ``(edges, targets)``.
+        """
+        row, step, target = edges
+        at_once = max_batch or self.rows_at_once
+        parts = [torch.zeros(target[:0].shape, device=x.device)]
+        for start in range(0, len(row), at_once):
+            part = slice(start, start + at_once)
+            rows, asked = row[part], target[part]
+            observed = given[rows] | (query[rows] & (rank[rows] < step[part, None]))
+            features, flat = self.features(x[rows], observed, asked), asked.flatten()
+            law = self.conditionals(features.flatten(0, 1), flat)  # as all heads take it
+            log_prob = law.log_prob(x[rows[:, None], asked].flatten())
+            parts.append(log_prob.view_as(asked))
+        return torch.cat(parts)

@@ -58,16 +58,8 @@ def stratified_log_prob(
     path, num_asked = path_lists(query, rank)
 
     def log_probs(row: Tensor, step: Tensor, targets: Tensor) -> Tensor:
-        """Of some targets ``(edges, targets)`` at one step of the path of each row ``(edges,)``."""
-        parts = [torch.zeros_like(targets[:0], dtype=torch.float64)]
-        at_once = max_batch or model.rows_at_once
-        for start in range(0, len(row), at_once):
-            edges = slice(start, start + at_once)
-            rows, asked = row[edges], targets[edges]
-            observed = given[rows] | (query[rows] & (rank[rows] < step[edges, None]))
-            law = model.predict(x[rows], observed, asked)
-            parts.append(law.log_prob(x[rows[:, None], asked]).double())
-        return torch.cat(parts)
+        edges = row, step, targets
+        return model.at_steps(x, query, given, rank, edges, max_batch=max_batch).double()
 
     bounds = (num_asked[:, None] * torch.arange(steps + 1, device=x.device)) // steps
     row, run = (bounds.diff() > 0).nonzero(as_tuple=True)

@@ -41,7 +41,7 @@ def _metrics(training: Path) -> list[Path]:
 def late_gain(metrics: Path) -> float:
     """Bits a cell by which held-out rows were predicted better at the end than half way.
 
-    None, if they had been predicted better before the end.
+    0 if they had been predicted better before the end.
     """
     found = [e for e in read_metrics(metrics) if e.get("held_out") is not None]
     if not found or found[-1]["held_out"] > min(e["held_out"] for e in found):

@@ -38,6 +38,8 @@ would tear a hole into the density of the others; none would leave a far one, su
 
 TIMES = {"datetime": "date and time", "date": "date", "timedelta": "duration"}
 CALENDAR = (TIMES["datetime"], TIMES["date"])
+"""Kinds of columns whose values are dates."""
+
 STEPS = {86400: "days", 3600: "hours", 60: "minutes", 1: "seconds"}
 
 

@@ -24,8 +24,6 @@ EDGES_AT_ONCE = 65_536
 PLOTTED = 400
 """Points of a drawn density."""
 
-"""Kinds of columns whose values are named as dates on an axis."""
-
 SPANS = {"year": 365.25 * 86400, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
 """Units of a density of times, in seconds: that is told of which there are several."""
 
