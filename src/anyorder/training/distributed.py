@@ -189,8 +189,8 @@ def like(value: Tensor, model: Tensor) -> Tensor:
     return distribute_tensor(value, model.device_mesh, model.placements)
 
 
-# Modules and tensors that are shared out are told by their verbs: to import their classes takes half
-# a second of every command, and nearly nobody has any.
+# Modules and tensors that are shared out are told by their verbs: to import their classes takes
+# half a second of every command, and nearly nobody has any.
 
 
 def _is_sharded(part: object) -> TypeGuard["FSDPModule"]:
