@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from anyorder.estimators.table import TableModel
+from anyorder.estimators.table_queries import Queries
 from anyorder.evaluation import Estimate
 from benchmarks.cell_likelihood import cell_log_prob
 from benchmarks.rival_environments import Rival, RivalError, environment, run_worker
@@ -29,13 +30,13 @@ class Scored:
     reason: str | None = None
 
 
-def ours(task: TableTask, minutes: float) -> Scored:
+def ours(task: TableTask, minutes: float, queries: Queries = "any") -> Scored:
     """Our model, in this process, from the frames as users have them."""
     have, given = (torch.from_numpy(part) for part in (task.have, task.task.given))
     nothing, kept = torch.zeros_like(given), {}
     with tempfile.TemporaryDirectory() as folder:
         answers = Answers(Path(folder))
-        table_model = TableModel(minutes=minutes, clock="processor")
+        table_model = TableModel(queries=queries, minutes=minutes, clock="processor")
         model = answers.time("fit", lambda: table_model.fit(task.train))
 
         def nats(query: torch.Tensor, known: torch.Tensor) -> Array:

@@ -360,8 +360,12 @@ def test_models_are_compared_in_one_run(frame, monkeypatch, capsys, tmp_path):
     assert settings["measures"]["wine"] == {
         "whole": "cell of 1", "coarse": "cell of 0.1", "real": "density", "kind": "probability",
     }  # fmt: skip
-    run(rivals=["fake"])
+    run(rivals=["fake"], joint_alone=True, record=record)
     assert "ours less it" in capsys.readouterr().out
+    again = json.loads(record.read_text())
+    assert "--joint-alone" in again["command"]
+    pairs = {(p["b"], p["metric"]): p["difference"] for p in again["paired"]}
+    assert pairs["joint_alone", "joint_nats"] != 0  # it was trained for something else
 
 
 def test_rivals_are_listed(tmp_path):
