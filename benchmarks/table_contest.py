@@ -85,6 +85,8 @@ def scored(task: TableTask, answers: Mapping[str, Array], seconds: Mapping[str, 
             result.scores[f"{name}_nats"], lost = likelihood(answers[name])
             result.counts[f"{name}_impossible_rows"] = lost
     fills = {name: answers[name] for name in FILLS if name in answers}
+    if "draws" in fills:
+        result.counts["draws"] = len(fills["draws"])  # fewer of a rival that was stopped
     for name, rows in fills.items():
         result.counts[f"{name}_changed_cells"] = _changed(task, rows)
         fills[name], result.counts[f"{name}_empty_cells"] = _without_gaps(task, rows)

@@ -200,11 +200,24 @@ def test_answers_that_are_there_are_read(tmp_path):
     answers = Answers(tmp_path)
     assert answers.time("joint", lambda: [1.0, 2.0]) == [1.0, 2.0]
     answers.time("other", lambda: None)
-    (tmp_path / "draws.npy").write_bytes(b"half")
+    (tmp_path / "half.npy").write_bytes(b"half")
     found, seconds = read_answers(tmp_path)
     assert found.keys() == {"joint"}
     assert seconds.keys() == {"joint", "other"}
     assert read_answers(tmp_path / "nowhere") == ({}, {})
+
+
+def test_draws_that_a_stopped_worker_has_made_count(tmp_path):
+    made = [np.full((2, 3), value) for value in (0.0, 1.0, 2.0)]
+    waiting = iter(made)
+    with pytest.raises(StopIteration):
+        Answers(tmp_path).draw(4, lambda: next(waiting))
+    np.testing.assert_array_equal(read_answers(tmp_path)[0]["draws"], np.stack(made))
+
+
+def test_one_draw_alone_is_none(tmp_path):
+    Answers(tmp_path).draw(1, lambda: np.zeros((2, 3)))
+    assert read_answers(tmp_path)[0] == {}
 
 
 def test_nothing_costs_more_than_what_is_impossible():

@@ -31,10 +31,7 @@ def answer(task: Task, answers: Answers) -> None:
     answers.time("joint", lambda: mixture.log_prob(box, rng))
     answers.time("conditional", lambda: mixture.log_prob(box, rng) - mixture.log_prob(given, rng))
     answers.time("point", lambda: mixture.best_guess(task))
-    answers.time(
-        "draws",
-        lambda: np.stack([_values(task, mixture.draw(task.gaps, rng)) for _ in range(task.draws)]),
-    )
+    answers.draw(task.draws, lambda: _values(task, mixture.draw(task.gaps, rng)))
 
 
 class Mixture:

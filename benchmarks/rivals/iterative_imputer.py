@@ -26,8 +26,8 @@ def answer(task: Task, answers: Answers) -> None:
     answers.time("point", lambda: _narrow(task, imputer.transform(gaps)))
     sampler = IterativeImputer(random_state=task.seed, sample_posterior=True)
     answers.time("draws_fit", lambda: sampler.fit(both))
-    draws = range(task.draws)  # each transform draws anew
-    answers.time("draws", lambda: np.stack([_narrow(task, sampler.transform(gaps)) for _ in draws]))
+    # Each transform draws anew.
+    answers.draw(task.draws, lambda: _narrow(task, sampler.transform(gaps)))
 
 
 def _wide(task: Task, rows: Array) -> Array:

@@ -32,7 +32,7 @@ def answer(task: Task, answers: Answers) -> None:
     given = box.only(task.given)
     answers.time("joint", lambda: network.log_prob(box))
     answers.time("conditional", lambda: network.log_prob(box) - network.log_prob(given))
-    answers.time("draws", lambda: np.stack([network.draw(task.gaps) for _ in range(task.draws)]))
+    answers.draw(task.draws, lambda: network.draw(task.gaps))
 
 
 class Network:

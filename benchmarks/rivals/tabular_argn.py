@@ -18,8 +18,7 @@ def answer(task: Task, answers: Answers) -> None:
     if task.categories.all():
         answers.time("joint", lambda: model.log_prob(_frame(task, task.test)))
     gaps = _frame(task, task.gaps)
-    draws = range(task.draws)
-    answers.time("draws", lambda: np.stack([_rows(task, model.impute(gaps)) for _ in draws]))
+    answers.draw(task.draws, lambda: _rows(task, model.impute(gaps)))
 
 
 def _frame(task: Task, rows: Array) -> pd.DataFrame:

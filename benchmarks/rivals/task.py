@@ -101,11 +101,24 @@ class Answers:
         """Does some work; if it is one of `ANSWERS`, what comes back is kept."""
         start = processor_seconds()
         found = work()
+        self._keep(name, found, start)
+        return found
+
+    def draw(self, times: int, draw: Callable[[], Array]) -> None:
+        """Fills holes several times; the draws that a worker has made when it is stopped count."""
+        start, found = processor_seconds(), list[Array]()
+        for _ in range(times):
+            found.append(draw())
+            if len(found) > 1:  # one alone does not say how far draws lie apart
+                self._keep("draws", np.stack(found), start)
+
+    def _keep(self, name: str, found: Any, start: float) -> None:
         self.seconds[name] = processor_seconds() - start
         if name in ANSWERS:
-            np.save(self.folder / f"{name}.npy", np.asarray(found, dtype=np.float64))
+            half = self.folder / "half.npy"  # a worker may be stopped while it writes
+            np.save(half, np.asarray(found, dtype=np.float64))
+            half.replace(self.folder / f"{name}.npy")
         (self.folder / "seconds.json").write_text(json.dumps(self.seconds))
-        return found
 
 
 def processor_seconds() -> float:
@@ -117,8 +130,7 @@ def read_answers(folder: Path) -> tuple[dict[str, Array], dict[str, float]]:
     """The answers that a folder holds, and their seconds."""
     found, seconds = {}, {}
     for name in ANSWERS:
-        # What was being written when the worker was stopped cannot be read.
-        with suppress(FileNotFoundError, ValueError, EOFError):
+        with suppress(FileNotFoundError):
             found[name] = np.load(folder / f"{name}.npy")
     with suppress(FileNotFoundError, ValueError):
         seconds = json.loads((folder / "seconds.json").read_text())

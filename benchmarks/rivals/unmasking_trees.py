@@ -19,7 +19,7 @@ def answer(task: Task, answers: Answers) -> None:
     kinds = [_kind(column) for column in task.columns]
     answers.time("fit", lambda: model.fit(task.train.copy(), quantize_cols=kinds))
     with contextlib.redirect_stderr(io.StringIO()):  # a line for every draw
-        answers.time("draws", lambda: model.impute(n_impute=task.draws, X=task.gaps.copy()))
+        answers.draw(task.draws, lambda: model.impute(X=task.gaps.copy())[0])
     if all(column.step is None for column in task.columns):
         answers.time("joint", lambda: np.asarray(model.score_samples(task.test.copy())))
 
