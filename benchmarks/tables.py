@@ -11,10 +11,12 @@ for what it can do of:
     imputation    three cells of ten are taken out at random: best guesses and draws of them
 
 A rounded number counts as the probability of its rounding cell, another as its density in the
-units of the column, a category as its probability. With `--joint-alone` the same network stands
-beside it that was trained on whole rows only: what being asked anything costs. See
-`benchmarks.table_scores` for the scores.
-Seconds are those of processors, of all threads together: a busy machine changes nothing.
+units of the column, a category as its probability. See `benchmarks.table_scores` for
+the scores. Seconds are those of processors, of all threads together: a busy machine changes
+nothing. Beside our model as it comes may stand two variants of it:
+
+    one_minute    after a minute of training: rivals are often quick
+    joint_alone   trained on whole rows only: what being asked anything costs
 """
 
 from collections.abc import Mapping
@@ -29,7 +31,7 @@ from rich.table import Table
 from anyorder.cli import run
 from anyorder.errors import ConfigError, check_choice, check_count
 from anyorder.masks import FixedCardinality
-from anyorder.query_laws import QueryLaw, as_query_law
+from anyorder.query_laws import as_query_law
 from anyorder.reproduce.record import Paired, Record, Row, check_record
 from benchmarks.rival_environments import RIVALS, default_folder
 from benchmarks.table_contest import Scored, ours, theirs
@@ -37,7 +39,8 @@ from benchmarks.table_scores import LIKELIHOODS
 from benchmarks.table_sets import BINARY, MIXED, MORE_MIXED, load_set
 from benchmarks.table_task import TableTask, table_task
 
-OURS, JOINT_ALONE = "TableModel", "joint_alone"
+OURS = "TableModel"
+VARIANTS = ("one_minute", "joint_alone")
 SHOWN = (*(f"{name}_nats" for name in LIKELIHOODS), "nrmse", "error_rate", "crps", "fit_seconds")
 
 app = App(name="tables", help=__doc__)
@@ -54,7 +57,7 @@ def measure(
     train_rows: int = 50_000,
     draws: int = 20,
     timeout: float = 60.0,
-    joint_alone: bool = False,
+    variants: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     environments: Path | None = None,
     json: bool = False,
     record: Path | None = None,
@@ -71,7 +74,7 @@ def measure(
         draws: How often each hole is drawn.
         timeout: Minutes of the processor after which a rival is stopped; what it has answered by
             then counts.
-        joint_alone: Also fit our model on whole rows alone, in the same time.
+        variants: Which variants of our model, none by default: one_minute, joint_alone.
         environments: Where the environments of the rivals are; under the user's cache by default.
         json: Print one JSON object, the last line of the output.
         record: A file to which the numbers are written with the command and the commit.
@@ -84,6 +87,8 @@ def measure(
     names = list(RIVALS) if rivals is None else rivals
     for name in names:
         check_choice("rivals", name, RIVALS)
+    for name in variants or ():
+        check_choice("variants", name, VARIANTS)
     check_record(record)
     folder = environments or default_folder()
     found: dict[str, dict[str, Scored]] = {}
@@ -94,9 +99,9 @@ def measure(
         )
         found[name] = {OURS: ours(tasks[name], minutes)}
         _tell(name, OURS, found[name][OURS])
-        if joint_alone:
-            found[name][JOINT_ALONE] = ours(tasks[name], minutes, whole_rows(tasks[name]))
-            _tell(name, JOINT_ALONE, found[name][JOINT_ALONE])
+        for variant in variants or ():
+            found[name][variant] = _variant(variant, tasks[name], minutes)
+            _tell(name, variant, found[name][variant])
         for rival in names:
             found[name][rival] = theirs(tasks[name], RIVALS[rival], folder, minutes=timeout)
             _tell(name, rival, found[name][rival])
@@ -114,21 +119,21 @@ def measure(
     }
     chosen = "".join(
         f" --{flag} {' '.join(value)}"
-        for flag, value in (("sets", sets), ("rivals", rivals))
+        for flag, value in (("sets", sets), ("rivals", rivals), ("variants", variants))
         if value
     )
     sizes = f"--minutes {minutes:g} --rows {rows} --timeout {timeout:g}"
-    sizes += " --joint-alone" if joint_alone else ""
     command = f"python -m benchmarks.tables --data DIR {sizes}{chosen}"
     written = Record(command, settings, _rows(found), _paired(found))
     if written.publish(record, json=json):
         _show(found)
 
 
-def whole_rows(task: TableTask) -> QueryLaw:
-    """The law that asks for all columns of a set."""
+def _variant(name: str, task: TableTask, minutes: float) -> Scored:
+    if name == "one_minute":
+        return ours(task, min(1.0, minutes))
     columns = len(task.task.columns)
-    return as_query_law(FixedCardinality(columns, columns))
+    return ours(task, minutes, as_query_law(FixedCardinality(columns, columns)))
 
 
 def _measures(task: TableTask) -> dict[str, str]:
