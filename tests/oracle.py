@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations, pairwise, permutations
-from math import comb, exp, log
+from math import comb, exp, log, pi
 from typing import TypeVar
 
 Set = frozenset[int]
@@ -204,3 +204,31 @@ def normal_given(
         mean = [mean[i] + gain[i] * surprise for i in range(n)]
         left = [[left[i][j] - gain[i] * left[place][j] for j in range(n)] for i in range(n)]
     return mean[target], left[target][target]
+
+
+def normal_density(
+    center: Sequence[float], covariance: Sequence[Sequence[float]], known: dict[int, float]
+) -> float:
+    """Of some numbers of a joint normal: a product of factors, one number after another."""
+    density, told = 1.0, dict[int, float]()
+    for place, value in known.items():
+        mean, variance = normal_given(center, covariance, told, place)
+        density *= exp(-((value - mean) ** 2) / (2 * variance)) / (2 * pi * variance) ** 0.5
+        told[place] = value
+    return density
+
+
+def normals_given(
+    normals: Iterable[tuple[float, Sequence[float], Sequence[Sequence[float]]]],
+    known: dict[int, float],
+    target: int,
+) -> tuple[float, float]:
+    """Mean and variance of one number under several joint normals, each with its weight."""
+    parts = [
+        (weight * normal_density(center, covariance, known), center, covariance)
+        for weight, center, covariance in normals
+    ]
+    total = sum(weight for weight, _, _ in parts)
+    moments = [(w / total, *normal_given(c, s, known, target)) for w, c, s in parts]
+    mean = sum(w * m for w, m, _ in moments)
+    return mean, sum(w * (v + m**2) for w, m, v in moments) - mean**2

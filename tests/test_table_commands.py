@@ -623,7 +623,7 @@ def test_info_says_what_a_model_is(run, capsys):
     assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
     assert "PartialQueries: some of the 7 variables, given some" in shown
     assert "PathTransformer: layers 1, width 16, heads 2" in shown
-    assert "; guided by a normal distribution" in shown
+    assert "; guided by normal distributions" in shown
     main(["info", str(run), "--json"])
     about = last_json(capsys)
     assert about["domain"] == "table"

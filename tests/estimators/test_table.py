@@ -744,9 +744,9 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     assert not isinstance(bare.model_.network, GuidedNetwork)
     guided.save(tmp_path)
     np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(test), guided.log_prob(test))
-    covariance = guided.model_.network.guide.covariance.clone()
+    covariances = guided.model_.network.guide.covariances.clone()
     guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
-    assert torch.equal(guided.model_.network.guide.covariance, covariance)
+    assert torch.equal(guided.model_.network.guide.covariances, covariances)
     assert guided.table_["a"].seen[1] > train["a"].max()  # guesses may lie where new rows were
 
 
@@ -774,8 +774,8 @@ def test_members_read_the_rows_for_their_guides_once(monkeypatch):
     model = clone(QUICK).set_params(members=3).fit(frame)
     assert len(read) == 1
     first, *others = (member.network.guide for member in members_of(model.model_))
-    assert not torch.equal(first.covariance, torch.eye(3))
-    assert all(torch.equal(first.covariance, other.covariance) for other in others)
+    assert not torch.equal(first.covariances[0], torch.eye(3))
+    assert all(torch.equal(first.covariances, other.covariances) for other in others)
 
 
 def test_weights_of_held_out_rows_alone_train_nothing():

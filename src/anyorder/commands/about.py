@@ -66,6 +66,6 @@ def _noun(description: dict[str, Any]) -> str:
     if members:
         return f"{len(members)} of {_noun(members[0])}"
     if "network" in description:
-        return f"{_noun(description['network'])}; guided by a normal distribution"
+        return f"{_noun(description['network'])}; guided by normal distributions"
     options = [f"{key} {value}" for key, value in description.items() if key != "type"]
     return f"{description['type']}: {', '.join(options)}"

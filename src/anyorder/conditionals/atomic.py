@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
+from anyorder.conditionals.guided import AtomTilt, MovedConditionals
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.line import Line
+from anyorder.networks.guided import GUIDED
 from anyorder.variables import Schema, Variable
 
 OUTLINE_SCALE = 0.5
@@ -149,14 +151,19 @@ class AtomicConditionals(Conditionals):
         schema: The variables.
         width: Size of the features.
         head: Of the density.
+        guided: Whether the last features are those of a guide; see `guided`.
     """
 
-    def __init__(self, schema: Schema, *, width: int, head: Head = "mixture") -> None:
+    def __init__(
+        self, schema: Schema, *, width: int, head: Head = "mixture", guided: bool = False
+    ) -> None:
         super().__init__()
-        self.schema, self.width, self.head = schema, width, head
+        self.schema, self.width, self.head, self.guided = schema, width, head, guided
         most = max(len(variable.atoms) for variable in schema)
-        self.branches = AtomLevels(schema, width=width)
-        self.elsewhere = continuous_conditionals(schema, width=width, head=head)
+        self.branches = AtomLevels(schema, width=width - GUIDED if guided else width)
+        self.tilt = AtomTilt(len(schema), width=width) if guided else None
+        density = MovedConditionals if guided else continuous_conditionals
+        self.elsewhere: Conditionals = density(schema, width=width, head=head)
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
 
@@ -164,5 +171,10 @@ class AtomicConditionals(Conditionals):
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
-        logits = self.branches(features, variables).logits.masked_fill(absent, -torch.inf)
+        logits = self.branches(features[..., : self.branches.width], variables).logits
+        if self.tilt is not None:
+            places = atoms.masked_fill(atoms.isinf(), 0)
+            tilt = self.tilt(features, variables, places)
+            logits = logits + nn.functional.pad(tilt, (0, 1))
+        logits = logits.masked_fill(absent, -torch.inf)
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
+from anyorder.conditionals.guided import MovedConditionals
 from anyorder.conditionals.heads import Head, continuous_conditionals
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.spline import Spline
 from anyorder.networks.guided import GUIDED
 from anyorder.variables import Schema, Variable
 
@@ -100,8 +99,8 @@ class MixedConditionals(Conditionals):
         schema: The variables; those of the context are never asked and have none.
         width: Size of the features.
         head: Of densities.
-        guided: Whether the last two features are a mean and a log deviation, by which densities of
-            variables without atoms are moved; see `GuidedNetwork`.
+        guided: Whether the last features are those of a guide, which categories do not read; see
+            `GuidedNetwork`.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class MixedConditionals(Conditionals):
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.guided = schema, width, head, guided
-        self._read = width - GUIDED if guided else width
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
@@ -124,10 +122,12 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part = Schema(tuple(variables))
         if kind == "categorical":
-            return CategoricalConditionals(part, width=self._read, shared=False)
+            width = self.width - GUIDED if self.guided else self.width
+            return CategoricalConditionals(part, width=width, shared=False)
         if kind == "atomic":
-            return AtomicConditionals(part, width=self._read, head=self.head)
-        return continuous_conditionals(part, width=self._read, head=self.head)
+            return AtomicConditionals(part, width=self.width, head=self.head, guided=self.guided)
+        density = MovedConditionals if self.guided else continuous_conditionals
+        return density(part, width=self.width, head=self.head)
 
     def forward(self, features: Tensor, variables: Tensor) -> MixedDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
@@ -138,10 +138,8 @@ class MixedConditionals(Conditionals):
             places = (self.group[asked] == number).nonzero().squeeze(1)
             if len(places):
                 mine = flat if len(places) == len(flat) else flat[places]
-                found = conditionals(mine[:, : self._read], self.place[asked[places]])
-                if self.guided and isinstance(found, Mixture | Spline):
-                    found = found.moved(*mine[:, self._read :].unbind(dim=1))
-                parts.append((places, found))
+                read = mine[:, : conditionals.width]
+                parts.append((places, conditionals(read, self.place[asked[places]])))
         return MixedDistribution(parts, features[..., 0])
 
 

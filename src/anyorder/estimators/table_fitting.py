@@ -82,11 +82,10 @@ class Shape:
     guide: bool
 
     def is_guided(self, schema: Schema) -> bool:
-        """Whether there are numbers that a joint normal distribution could help with."""
+        """Whether there are numbers that joint normal distributions could help with."""
         numbers = [v for v in schema if v.kind == "continuous" and not v.context]
-        smooth = [v for v in numbers if not v.atoms]
         can_be = self.network == "path" and self.head in ("mixture", "spline")
-        return self.guide and can_be and bool(smooth) and 2 <= len(numbers) <= MOST_GUIDED
+        return self.guide and can_be and 2 <= len(numbers) <= MOST_GUIDED
 
 
 def build(
@@ -172,7 +171,7 @@ def teach_guides(models: Sequence[AnyOrderModel], data: TableData) -> None:
     if not guides:
         return
     first, *others = guides
-    device = first.covariance.device
+    device = first.seen.device
     weights = None if data.weights is None else data.weights.to(device)
     first.learn(data.x.to(device), ~data.missing.to(device), weights)
     for guide in others:

@@ -1,4 +1,4 @@
-"""A path network beside a joint normal distribution of the numbers, which it need not learn."""
+"""A path network beside joint normal distributions of the numbers, which it need not learn."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +24,7 @@ class GuidedState:
 
     def expand(self, draws: int) -> "GuidedState":
         """See `State.expand`."""
-        rows = torch.arange(len(self.belief.mean), device=self.belief.mean.device)
-        belief = self.belief.at(rows.repeat_interleave(draws))
+        belief = self.belief.at(self.belief.rows.repeat_interleave(draws))
         return GuidedState(self.inner.expand(draws), belief, self.draws * draws)
 
     def select(self, rows: Tensor) -> "GuidedState":

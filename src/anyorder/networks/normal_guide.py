@@ -1,9 +1,10 @@
-"""A joint normal distribution of numbers: the mean and deviation of each given any others.
+"""Some joint normal distributions of numbers: the mean and deviation of each given any others.
 
-It knows linear relations exactly from few rows, where a network needs many to learn them. All
-factors along a path come from one Cholesky decomposition: with the variables in the order in which
-they become known, Sigma = L L', the factor of the k-th has the mean of what L's row makes of those
-before it, and the deviation L_kk.
+They know lines, bends and clusters from few rows, where a network needs many to learn them. All
+factors of a normal along a path come from one Cholesky decomposition: with the variables in the
+order in which they become known, Sigma = L L', the factor of the k-th has the mean of what L's row
+makes of those before it, and the deviation L_kk. What has become known before says how much each
+normal counts.
 """
 
 from dataclasses import dataclass
@@ -11,14 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from anyorder.networks.normal_moments import bunches, conditioned, normal_moments
+from anyorder.networks.normal_mixture import normal_mixture
+from anyorder.networks.normal_moments import bunches, conditioned, from_factor
 from anyorder.variables import Schema
 
 LEAST = 1e-4
-"""Of the eigenvalues of the correlations: no number is taken for known from the others."""
+"""Of the deviations of numbers given all others: see `normal_mixture`."""
 
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
+
+MOST_NORMALS, MOST_ENTRIES = 16, 2**14
+"""Normals at most, and entries of their covariances: all are decomposed for every row."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +33,25 @@ class Belief:
     Covariances depend on what is known, not on its values: rows that know the same share one.
 
     Args:
-        mean: Shape ``(rows, numbers)``.
-        covariance: Shape ``(groups, numbers, numbers)``.
+        logs: Of the weight of each normal, up to a constant. Shape ``(normals, rows)``.
+        mean: Shape ``(normals, rows, numbers)``.
+        covariance: Shape ``(normals, groups, numbers, numbers)``.
         group: Which covariance is a row's. Shape ``(rows,)``.
     """
 
+    logs: Tensor
     mean: Tensor
     covariance: Tensor
     group: Tensor
 
+    @property
+    def rows(self) -> Tensor:
+        """Their numbers."""
+        return torch.arange(len(self.group), device=self.group.device)
+
     def at(self, rows: Tensor) -> "Belief":
         """That of some rows."""
-        return Belief(self.mean[rows], self.covariance, self.group[rows])
+        return Belief(self.logs[:, rows], self.mean[:, rows], self.covariance, self.group[rows])
 
     def told(self, place: Tensor, values: Tensor, counts: Tensor) -> "Belief":
         """After one number of each row became known.
@@ -49,18 +61,21 @@ class Belief:
             values: Shape ``(rows,)``.
             counts: False where nothing became known. Shape ``(rows,)``.
         """
-        size = self.mean.shape[1] + 1
+        size = self.mean.shape[2] + 1
         key = self.group * size + place.masked_fill(~counts, size - 1)
         keys, group = key.unique(return_inverse=True)
-        before, told = self.covariance[keys // size], keys % size
+        before, told = self.covariance[:, keys // size], keys % size
         is_told, told = told < size - 1, told.clamp(max=size - 2)
         one = torch.arange(len(keys), device=keys.device)
-        column = before[one, :, told]  # (groups, numbers)
-        gain = column / column[one, told, None].clamp(min=LEAST**2) * is_told[:, None]
-        row = torch.arange(len(place), device=place.device)
-        surprise = (values.to(gain.dtype) - self.mean[row, place]).masked_fill(~counts, 0)
-        mean = self.mean + gain[group] * surprise[:, None]
-        return Belief(mean, before - gain[:, :, None] * column[:, None], group)
+        column = before[:, one, :, told].movedim(0, 1)  # (normals, groups, numbers)
+        variance = column[:, one, told].clamp(min=LEAST**2)
+        gain = column / variance.unsqueeze(-1) * is_told[:, None]
+        surprise = values.to(gain.dtype) - self.mean[:, self.rows, place]
+        surprise = surprise.masked_fill(~counts, 0)
+        mean = self.mean + gain[:, group] * surprise.unsqueeze(-1)
+        likely = -0.5 * (surprise.square() / variance[:, group] + variance[:, group].log())
+        logs = self.logs + likely.masked_fill(~counts, 0)
+        return Belief(logs, mean, before - gain.unsqueeze(-1) * column.unsqueeze(-2), group)
 
 
 class NormalGuide(nn.Module):
@@ -78,15 +93,17 @@ class NormalGuide(nn.Module):
         >>> guide.learn(torch.stack([a, a / 2], dim=1), torch.ones(1000, 2, dtype=torch.bool))
         >>> known = torch.tensor([[True, False]])
         >>> belief = guide.believe(torch.tensor([[2.0, 0.0]]), known)
-        >>> belief.mean.round(decimals=2)
-        tensor([[2., 1.]], dtype=torch.float64)
+        >>> mean, log_deviation = guide.ask(belief, torch.tensor([[1]]))
+        >>> mean.round(decimals=2)
+        tensor([[1.]])
     """
 
     numbers: Tensor
     place: Tensor
     is_number: Tensor
-    center: Tensor
-    covariance: Tensor
+    weights: Tensor
+    centers: Tensor
+    covariances: Tensor
     seen: Tensor
 
     def __init__(self, schema: Schema) -> None:
@@ -100,13 +117,17 @@ class NormalGuide(nn.Module):
         self.register_buffer("numbers", torch.tensor(numbers, dtype=torch.long), persistent=False)
         self.register_buffer("place", place, persistent=False)
         self.register_buffer("is_number", is_number, persistent=False)
-        self.register_buffer("center", torch.zeros(len(numbers)))
-        self.register_buffer("covariance", torch.eye(len(numbers)))
+        size = len(numbers)
+        most = max(1, min(MOST_NORMALS, MOST_ENTRIES // max(1, size**2)))
+        # What is not needed has no weight, and is not looked at.
+        self.register_buffer("weights", torch.eye(most)[0])
+        self.register_buffer("centers", torch.zeros(most, size))
+        self.register_buffer("covariances", torch.eye(size).repeat(most, 1, 1))
         ends = torch.tensor([-FARTHEST, FARTHEST])
-        self.register_buffer("seen", ends[:, None].repeat(1, len(numbers)))
+        self.register_buffer("seen", ends[:, None].repeat(1, size))
 
     def learn(self, x: Tensor, have: Tensor, weights: Tensor | None = None) -> None:
-        """Reads means and covariances off rows; see `normal_moments`.
+        """Reads the normals off rows; see `normal_mixture`.
 
         Args:
             x: Values. Shape ``(rows, columns)``.
@@ -116,16 +137,16 @@ class NormalGuide(nn.Module):
         there = have[:, self.numbers]
         weights = there.new_ones(len(x), dtype=torch.float64) if weights is None else weights
         values = x[:, self.numbers].double()
-        center, covariance = normal_moments(values, there, weights)
-        deviation = covariance.diagonal().sqrt()
-        size, axes = torch.linalg.eigh(covariance / deviation / deviation[:, None])
-        correlation = (axes * size.clamp(min=LEAST)) @ axes.T
+        found = normal_mixture(values, there, weights, most=len(self.weights))
         gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
         self.seen[1] = values.masked_fill(gone, -FARTHEST).amax(0).masked_fill(empty, FARTHEST)
-        self.center.copy_(center)
-        self.covariance.copy_(correlation * deviation * deviation[:, None])
+        shares = found.log_weights.exp().float()
+        some = shares > 0
+        self.weights.zero_()
+        for buffer, part in zip(self._parts(), (shares, *found[1:]), strict=True):
+            buffer[: int(some.sum())] = part[some].to(buffer)
 
     def along(
         self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor
@@ -138,43 +159,62 @@ class NormalGuide(nn.Module):
             Two of shape ``(batch, vars)``.
         """
         rank = rank.expand(given.shape)
+        normals = self._normals()
         found = torch.zeros(2, *given.shape, dtype=torch.float32, device=x.device)
-        for rows in bunches(len(x), len(self.numbers), x.device):
-            part = self._along(x[rows], query[rows], given[rows], rank[rows])
+        for rows in bunches(len(x), normals[2].numel(), x.device):
+            part = self._along(x[rows], query[rows], given[rows], rank[rows], *normals)
             found[:, rows[:, None], self.numbers] = part.float()
         return found[0], found[1]
 
-    def _along(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
+    def _along(
+        self,
+        x: Tensor,
+        query: Tensor,
+        given: Tensor,
+        rank: Tensor,
+        log_weights: Tensor,
+        centers: Tensor,
+        covariances: Tensor,
+    ) -> Tensor:
         given, query = given[:, self.numbers], query[:, self.numbers]
         behind = torch.iinfo(rank.dtype).max
         when = rank[:, self.numbers].masked_fill(~query, behind).masked_fill(given, -1)
         order = when.argsort(dim=1, stable=True)
-        covariance = self._doubled(self.covariance)[order[:, :, None], order[:, None]]
-        lower = torch.linalg.cholesky(covariance)
-        away = self._away(x, given | query).gather(1, order)
+        lower = torch.linalg.cholesky(covariances[:, order[:, :, None], order[:, None]])
+        each = order.expand(len(centers), -1, -1)
+        away = self._away(x, given | query, centers).gather(2, each)
         last = (given | query).sum(dim=1, keepdim=True) - 1
-        away = away.scatter(1, last.clamp(min=0), 0)  # not read, and so need not be finite
+        # Not read, and so need not be finite.
+        away = away.scatter(2, last.clamp(min=0).expand(len(centers), -1, -1), 0)
         noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False)
         # Without the diagonal: no number has a say in its own mean.
-        mean = (lower.tril(-1) @ noise).squeeze(-1) + self._doubled(self.center)[order]
+        means = (lower.tril(-1) @ noise).squeeze(-1) + centers[:, order]
+        deviations = lower.diagonal(dim1=-2, dim2=-1)
+        likely = -0.5 * noise.squeeze(-1).square() - deviations.log()
+        # Nor in how much a normal counts.
+        before = nn.functional.pad(likely[..., :-1], (1, 0)).cumsum(dim=-1)
+        logs = log_weights[:, None, None] + before
         back = order.argsort(dim=1)
-        variance = lower.diagonal(dim1=1, dim2=2).square()
+        mean, variance = _moments(logs, means, deviations.square())
         return torch.stack(self._held(mean.gather(1, back), variance.gather(1, back)))
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""
         known = given[:, self.numbers]
         sets, group = known.unique(dim=0, return_inverse=True)
-        away, mean = self._away(x, known), self._doubled(self.center).repeat(len(x), 1)
-        left = []
-        for part in bunches(len(sets), sets.shape[1], x.device):
-            gain, covariance = conditioned(self._doubled(self.covariance), sets[part])
+        log_weights, centers, covariances = self._normals()
+        away, mean = self._away(x, known, centers), centers[:, None].repeat(1, len(x), 1)
+        logs, left = log_weights[:, None].repeat(1, len(x)), []
+        for part in bunches(len(sets), covariances.numel(), x.device):
+            gain, covariance, lower = conditioned(covariances, sets[part])
             left.append(covariance)
             mine = ((group >= part[0]) & (group <= part[-1])).nonzero()[:, 0]
-            for bunch in bunches(len(mine), sets.shape[1], x.device):
+            for bunch in bunches(len(mine), covariances.numel(), x.device):
                 rows = mine[bunch]
-                mean[rows] += (away[rows, None] @ gain[group[rows] - part[0]])[:, 0]
-        return Belief(mean, torch.cat(left), group)
+                own = group[rows] - part[0]
+                mean[:, rows] += (away[:, rows, None] @ gain[:, own])[:, :, 0]
+                logs[:, rows] += from_factor(lower[:, own], away[:, rows])
+        return Belief(logs, mean, torch.cat(left, dim=1), group)
 
     def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
         """After some variables became known; see `PathNetwork.tell`."""
@@ -185,8 +225,10 @@ class NormalGuide(nn.Module):
     def ask(self, belief: Belief, variables: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and log deviation of variables, two of shape ``(batch, tokens)``."""
         place, is_number = self.place[variables], self.is_number[variables]
-        variance = belief.covariance.diagonal(dim1=1, dim2=2)[belief.group].clamp(min=LEAST**2)
-        found = (part.gather(1, place).float() for part in self._held(belief.mean, variance))
+        variances = belief.covariance.diagonal(dim1=-2, dim2=-1)[:, belief.group]
+        variances = variances.clamp(min=LEAST**2)
+        mean, variance = _moments(belief.logs.unsqueeze(-1), belief.mean, variances)
+        found = (part.gather(1, place).float() for part in self._held(mean, variance))
         mean, log_deviation = (part.masked_fill(~is_number, 0) for part in found)
         return mean, log_deviation
 
@@ -195,11 +237,27 @@ class NormalGuide(nn.Module):
         held = mean.clamp(*self.seen.to(mean))
         return held, 0.5 * (variance + (mean - held).square()).log()
 
-    def _away(self, x: Tensor, known: Tensor) -> Tensor:
-        """Known numbers less their means, and 0 for others."""
-        away = self._doubled(x[:, self.numbers]) - self._doubled(self.center)
+    def _normals(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Those that have a weight.
+
+        Doubles where the device has them: differences of covariances lose digits.
+        """
+        some = int((self.weights > 0).sum())
+        kind = torch.float32 if self.centers.device.type == "mps" else torch.float64
+        weights, centers, covariances = (part[:some].to(kind) for part in self._parts())
+        return weights.log(), centers, covariances
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.weights, self.centers, self.covariances
+
+    def _away(self, x: Tensor, known: Tensor, centers: Tensor) -> Tensor:
+        """Known numbers less their means, and 0 for others. Shape ``(normals, rows, numbers)``."""
+        away = x[:, self.numbers].to(centers) - centers[:, None]
         return away.masked_fill(~known, 0)
 
-    def _doubled(self, tensor: Tensor) -> Tensor:
-        """Doubles where the device has them: differences of covariances lose digits."""
-        return tensor.float() if tensor.device.type == "mps" else tensor.double()
+
+def _moments(logs: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    """Of mixtures, from those of their parts along the first axis."""
+    shares = logs.softmax(dim=0)
+    mean = (shares * means).sum(dim=0)
+    return mean, (shares * (variances + (means - mean).square())).sum(dim=0)

@@ -42,16 +42,21 @@ def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> Moments:
         have: Which are there. Shape ``(rows, numbers)``.
         weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
     """
+    z, have, weights = used_rows(z, have, weights)
+    judged = slice(MOST if have.all() else JUDGED)
+    prior = _best_prior(z[judged], have[judged], weights[judged])
+    return _fitted(z, have, weights, prior)
+
+
+def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of some weight in doubles, those with gaps not too many, weights in rows."""
     used = weights > 0
     z, have, weights = z[used].double().masked_fill(~have[used], 0), have[used], weights[used]
     if len(z):
         weights = weights.double() / weights.max()
         weights = weights * (weights.sum() / weights.square().sum())  # as many as they are worth
-    if not have.all():
-        z, have, weights = z[:MOST], have[:MOST], weights[:MOST]
-    judged = slice(MOST if have.all() else JUDGED)
-    prior = _best_prior(z[judged], have[judged], weights[judged])
-    return _fitted(z, have, weights, prior)
+    most = len(z) if have.all() else MOST
+    return z[:most], have[:most], weights[:most]
 
 
 def _best_prior(z: Tensor, have: Tensor, weights: Tensor) -> float:
@@ -64,7 +69,7 @@ def _best_prior(z: Tensor, have: Tensor, weights: Tensor) -> float:
         for number in range(FOLDS):
             out = fold == number
             moments = _fitted(z[~out], have[~out], weights[~out], prior, FEW_ROUNDS)
-            total += _surprise(z[out], have[out], weights[out], moments)
+            total -= float(weights[out] @ log_densities(z[out], have[out], *moments))
         return total
 
     return min(PRIORS, key=surprise)
@@ -76,7 +81,7 @@ def _fitted(
     center, covariance = z.new_zeros(z.shape[1]), torch.eye(z.shape[1]).to(z)
     total = weights.sum() + prior
     for _ in range(1 if have.all() else rounds):
-        filled, left = (z, 0) if have.all() else _filled(z, have, weights, center, covariance)
+        filled, left = filled_rows(z, have, weights, center, covariance)
         center = weights @ filled / total
         second = (weights[:, None] * filled).T @ filled + left
         second.diagonal().add_(prior)
@@ -84,56 +89,66 @@ def _fitted(
     return center, covariance
 
 
-def _filled(
+def filled_rows(
     z: Tensor, have: Tensor, weights: Tensor, center: Tensor, covariance: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | int]:
     """Rows without gaps, and the sum over rows of what stays unknown."""
+    if have.all():
+        return z, 0
     away, filled = (z - center).masked_fill(~have, 0), center.repeat(len(z), 1)
     unknown = torch.zeros_like(covariance)
-    for rows in bunches(len(z), z.shape[1], z.device):
-        gain, left = conditioned(covariance, have[rows])
+    for rows in bunches(len(z), covariance.numel(), z.device):
+        gain, left, _ = conditioned(covariance, have[rows])
         filled[rows] += (away[rows, None] @ gain)[:, 0]
         unknown += torch.tensordot(weights[rows], left, dims=1)
     return filled, unknown
 
 
-def conditioned(covariance: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def conditioned(covariance: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What known numbers say of all, and the covariance that is left, for several sets of them.
 
     Args:
-        covariance: Shape ``(numbers, numbers)``.
+        covariance: One or several. Shape ``(..., numbers, numbers)``.
         known: Shape ``(sets, numbers)``.
 
     Returns:
-        The gain, by which known numbers less their means are multiplied to move the means of all,
-        and what is left. Shapes ``(sets, numbers, numbers)``.
+        The gain, by which known numbers less their means are multiplied to move the means of all;
+        what is left; and the Cholesky factor of what is known, with ones for all else.
+        Shapes ``(..., sets, numbers, numbers)``.
     """
-    cross = covariance * known[:, :, None]  # (sets, known numbers, numbers)
-    alone = torch.diag_embed((~known).to(covariance))  # what is not known has a row of its own
-    gain = torch.cholesky_solve(cross, torch.linalg.cholesky(cross * known[:, None] + alone))
-    return gain, covariance - cross.mT @ gain
+    covariance = covariance.unsqueeze(-3)
+    cross = covariance * known[:, :, None]  # (..., sets, known numbers, numbers)
+    lower = _known_factor(cross, known)
+    gain = torch.cholesky_solve(cross, lower)
+    return gain, covariance - cross.mT @ gain, lower
 
 
-def bunches(rows: int, numbers: int, device: torch.device) -> tuple[Tensor, ...]:
-    """The rows in parts of which each may have a covariance of its own in memory."""
-    return torch.arange(rows, device=device).split(max(1, ENTRIES // max(1, numbers) ** 2))
+def _known_factor(cross: Tensor, known: Tensor) -> Tensor:
+    alone = torch.diag_embed((~known).to(cross))  # what is not known has a row of its own
+    return torch.linalg.cholesky(cross * known[:, None] + alone)
 
 
-def _surprise(z: Tensor, have: Tensor, weights: Tensor, moments: Moments) -> float:
-    """Minus the log-likelihood of what rows have, up to a constant."""
-    center, covariance = moments
+def bunches(rows: int, entries: int, device: torch.device) -> tuple[Tensor, ...]:
+    """The rows in parts of which each may have so many entries of covariances in memory."""
+    return torch.arange(rows, device=device).split(max(1, ENTRIES // max(1, entries)))
+
+
+def log_densities(z: Tensor, have: Tensor, center: Tensor, covariance: Tensor) -> Tensor:
+    """Of what rows have, up to the power of tau that it has numbers. Shape ``(rows,)``."""
     away = (z - center).masked_fill(~have, 0)
     if have.all():
-        lower = torch.linalg.cholesky(covariance)
+        return from_factor(torch.linalg.cholesky(covariance), away)
+    found = []
+    for rows in bunches(len(z), covariance.numel(), z.device):
+        lower = _known_factor(covariance * have[rows, :, None], have[rows])
+        found.append(from_factor(lower, away[rows]))
+    return torch.cat(found)
+
+
+def from_factor(lower: Tensor, away: Tensor) -> Tensor:
+    """Log densities, up to powers of tau, of numbers less their means: one factor, or one a row."""
+    if lower.ndim == 2:
         noise = torch.linalg.solve_triangular(lower, away.T, upper=False).T
-        logs = lower.diagonal().log().sum()
-        return float((weights * (0.5 * noise.square().sum(1) + logs)).sum())
-    total = 0.0
-    for rows in bunches(len(z), z.shape[1], z.device):
-        known = have[rows]
-        both = covariance * known[:, :, None] * known[:, None]
-        lower = torch.linalg.cholesky(both + torch.diag_embed((~known).to(both)))
-        noise = torch.linalg.solve_triangular(lower, away[rows, :, None], upper=False)[..., 0]
-        logs = lower.diagonal(dim1=1, dim2=2).log().sum(1)
-        total += float((weights[rows] * (0.5 * noise.square().sum(1) + logs)).sum())
-    return total
+    else:
+        noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False).squeeze(-1)
+    return -0.5 * noise.square().sum(-1) - lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
