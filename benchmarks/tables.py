@@ -20,6 +20,7 @@ nothing. Beside our model as it comes may stand two variants of it:
 """
 
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
@@ -163,16 +164,16 @@ def _rows(found: Mapping[str, Mapping[str, Scored]]) -> list[Row]:
 
 
 def _paired(found: Mapping[str, Mapping[str, Scored]]) -> list[Paired]:
-    """Our model less each rival, in all scores that are not of single columns."""
+    """Our models less each that comes after them, in all scores that are not of single columns."""
     pairs = []
     for name, models in found.items():
-        for rival, result in models.items():
-            if rival == OURS:
+        for (own, ours_), (rival, theirs_) in combinations(models.items(), 2):
+            if own not in (OURS, *VARIANTS):
                 continue
-            for metric in result.scores:
-                if "/" not in metric and metric in models[OURS].scores:
-                    less = models[OURS].scores[metric].minus(result.scores[metric])
-                    pairs.append(Paired(name, OURS, rival, metric, less.value, less.se))
+            for metric in theirs_.scores:
+                if "/" not in metric and metric in ours_.scores:
+                    less = ours_.scores[metric].minus(theirs_.scores[metric])
+                    pairs.append(Paired(name, own, rival, metric, less.value, less.se))
     return pairs
 
 
@@ -183,7 +184,7 @@ def _tell(name: str, model: str, result: Scored) -> None:
 
 
 def _show(found: Mapping[str, Mapping[str, Scored]]) -> None:
-    pairs = {(pair.dataset, pair.b, pair.metric): pair for pair in _paired(found)}
+    pairs = {(p.dataset, p.b, p.metric): p for p in _paired(found) if p.a == OURS}
     table = Table(title="More nats are better, and less of all else")
     for title in ("set", "model", "metric", "value", "ours less it"):
         number = title in ("value", "ours less it")

@@ -1,11 +1,11 @@
 """What `benchmarks.tables` and `experiments.calibration` wrote down, as tables of the documents."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from benchmarks.tables import OURS, VARIANTS
 from experiments.records import difference, record, records, source, with_error
 
-OURS = "TableModel"
 CONTEST = {
     "joint_nats": "joint, nats",
     "conditional_nats": "conditional, nats",
@@ -16,6 +16,106 @@ CONTEST = {
 }
 """The columns; more nats are better, and less of all else."""
 
+RIVALS = {
+    "spflow": "SPFlow",
+    "gaussian_mixture": "normal mixture",
+    "iterative_imputer": "IterativeImputer",
+    "miceforest": "miceforest",
+    "utrees": "UnmaskingTrees",
+    "tabular_argn": "TabularARGN",
+}
+
+
+Row = Mapping[str, Any]
+
+
+class Match(NamedTuple):
+    """One of our models on one set by one metric, beside the best rival that has it."""
+
+    ours: Row
+    rival: Row
+    difference: float
+    se: float
+
+    @property
+    def gain(self) -> float:
+        """How many standard errors ours is ahead, or behind if it is negative."""
+        ahead = self.difference if self.ours["metric"].endswith("_nats") else -self.difference
+        return ahead / self.se if self.se else 0.0
+
+
+def matches(model: str = OURS) -> Iterator[Match]:
+    """All that a model of ours and some rival have been measured by."""
+    for kept in records("tables"):
+        rows = {(r["dataset"], r["model"], r["metric"]): r for r in kept["rows"]}
+        paired = _paired(kept, model)
+        for dataset in dict.fromkeys(key[0] for key in rows):
+            for metric in CONTEST:
+                rivals = [
+                    row
+                    for (where, who, what), row in rows.items()
+                    if (where, what) == (dataset, metric) and who not in (OURS, *VARIANTS)
+                ]
+                own = rows.get((dataset, model, metric))
+                if own is None or own["se"] is None or not rivals:
+                    continue
+                best = max if metric.endswith("_nats") else min
+                rival = best(rivals, key=lambda row: row["value"])
+                pair = paired[dataset, rival["model"], metric]
+                yield Match(own, rival, pair["difference"], pair["se"])
+
+
+def _paired(kept: Mapping[str, Any], model: str = OURS) -> dict[tuple[str, str, str], Row]:
+    """What a model of ours has more than others, by set, other and metric."""
+    pairs = [pair for pair in kept["paired"] if pair["a"] == model]
+    return {(pair["dataset"], pair["b"], pair["metric"]): pair for pair in pairs}
+
+
+def contest_summary() -> str:
+    """For each set the model as it comes, and what it has more than the best rival."""
+    return _summary(OURS)
+
+
+def contest_one_minute() -> str:
+    """The same of a model that was trained for a minute."""
+    return _summary("one_minute")
+
+
+def _summary(model: str) -> str:
+    found = {(match.ours["dataset"], match.ours["metric"]): match for match in matches(model)}
+    metrics = [metric for metric in CONTEST if any(key[1] == metric for key in found)]
+    lines = [f"| | {' | '.join(CONTEST[metric] for metric in metrics)} |"]
+    lines.append("|---" * (1 + len(metrics)) + "|")
+    for dataset in dict.fromkeys(key[0] for key in found):
+        cells = [_matched(found.get((dataset, metric))) for metric in metrics]
+        lines.append(f"| {dataset} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _matched(match: Match | None) -> str:
+    if match is None:
+        return ""
+    less = f"{match.difference:+.3f} ± {match.se:.3f}"
+    return f"{match.ours['value']:.3f} ({less}, {RIVALS[match.rival['model']]})"
+
+
+def any_order_cost() -> str:
+    """What the model for any question has less than one that was trained on whole rows alone."""
+    lines = ["| | joint, for any question | on whole rows alone | difference | of halves |"]
+    lines.append("|---" * 5 + "|")
+    for kept in records("tables"):
+        rows = {(r["dataset"], r["model"], r["metric"]): r for r in kept["rows"]}
+        paired = _paired(kept)
+        for dataset, model, metric in rows:
+            if (model, metric) == ("joint_alone", "joint_nats"):
+                values = [with_error(rows[dataset, who, metric]) for who in (OURS, model)]
+                less = [
+                    difference(paired[dataset, model, what])
+                    for what in ("joint_nats", "conditional_nats")
+                ]
+                lines.append(f"| {dataset} | {' | '.join(values + less)} |")
+    return "\n".join(lines)
+
 
 def contest() -> str:
     """For each set `TableModel` as it is, and what every rival differs from it."""
@@ -24,7 +124,7 @@ def contest() -> str:
 
 def _contest(kept: Mapping[str, Any]) -> str:
     rows = {(r["dataset"], r["model"], r["metric"]): r for r in kept["rows"]}
-    paired = {(p["dataset"], p["b"], p["metric"]): p for p in kept["paired"]}
+    paired = _paired(kept)
     parts = []
     for dataset in dict.fromkeys(key[0] for key in rows):
         metrics = [m for m in CONTEST if (dataset, OURS, m) in rows]

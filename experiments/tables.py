@@ -25,7 +25,13 @@ from anyorder.reproduce.uci_experiment import MILLISECONDS
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
 from experiments.speed_results import images, mask_sampling, queries, robot, serve
-from experiments.table_results import calibration, contest
+from experiments.table_results import (
+    any_order_cost,
+    calibration,
+    contest,
+    contest_one_minute,
+    contest_summary,
+)
 from experiments.variants import variant_table
 
 DOCUMENTS = [
@@ -235,6 +241,9 @@ def figure3() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "calibration": calibration,
     "contest": contest,
+    "contest_summary": contest_summary,
+    "contest_one_minute": contest_one_minute,
+    "any_order_cost": any_order_cost,
     "figure3": figure3,
     "images": images,
     "mask_sampling": mask_sampling,

@@ -266,7 +266,7 @@ def test_variants_become_tables_and_pictures(data, monkeypatch, tmp_path):
     assert all((tmp_path / "docs" / name).stat().st_size for name in variants.PICTURES.values())
 
 
-def test_contests_and_calibration_become_tables(monkeypatch, tmp_path):
+def test_contests_become_tables(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     rows = [
         Row("wine", "TableModel", "joint_nats", -9.0, 0.25, 4),
@@ -280,6 +280,33 @@ def test_contests_and_calibration_become_tables(monkeypatch, tmp_path):
     assert "Not all was measured: `trees` stopped after 8 minutes." in rest
     assert ours == "| `TableModel` | -9.000 ± 0.250 | 1,234 |"
     assert theirs == "| `forest` | -10.000 (+1.000 ± 0.125) |  |"
+
+
+def test_contests_are_summed_up_by_the_best_rivals(monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    values = {"TableModel": -9.0, "one_minute": -9.5, "joint_alone": -8.5, "spflow": -10.0}
+    values["gaussian_mixture"] = -9.25
+    rows = [Row("wine", model, "joint_nats", value, 0.25, 4) for model, value in values.items()]
+    paired = [
+        Paired("wine", a, b, metric, values[a] - values[b], 0.125)
+        for a in ("TableModel", "one_minute", "joint_alone")
+        for b in values
+        for metric in ("joint_nats", "conditional_nats")
+    ]
+    rows += [Row("wine", "TableModel", "nrmse", 0.5, 0.01, 4), Row("wine", "spflow", "nrmse", 0.4)]
+    paired.append(Paired("wine", "TableModel", "spflow", "nrmse", 0.1, 0.02))
+    Record("contest", {}, rows, paired).save(tmp_path / "tables.wine.json")
+    line = table_results.contest_summary().splitlines()[-1]
+    better, worse = "+0.250 ± 0.125, normal mixture", "+0.100 ± 0.020, SPFlow"
+    assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) |"
+    assert [match.gain for match in table_results.matches()] == [2.0, pytest.approx(-5.0)]
+    assert "-9.500 (-0.250" in table_results.contest_one_minute()
+    cost = table_results.any_order_cost().splitlines()[-1]
+    assert cost.startswith("| wine | -9.000 ± 0.250 | -8.500 ± 0.250 | -0.500 ± 0.125 |")
+
+
+def test_calibration_becomes_a_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     rows = [
         Row("adult", "half", "coverage_90", 0.91, 0.01, 9),
         Row("adult", "half", "off", 0.02, n=9),
