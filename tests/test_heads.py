@@ -118,6 +118,23 @@ def test_mean_mode_and_entropy_are_those_of_the_density(make):
     torch.testing.assert_close(head.log_prob(head.mode()), highest, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("make", [*HEAD, pytest.param(atomic, id="atoms")])
+def test_sums_over_nodes_are_expectations(make):
+    head = make()
+    values, weights = head.nodes()
+    torch.testing.assert_close(weights.sum(0), torch.ones(EDGES).double())
+    line, step = grid()
+    density = head.elsewhere if make is atomic else head
+    for function in (torch.sin, torch.tanh, lambda v: (0.3 * v).exp().clamp(max=50)):
+        found = (density.log_prob(line).exp() * function(line)).sum(0) * step
+        if make is atomic:
+            masses = head.branches.log_probs.exp()
+            atoms = function(head.atoms.double()).masked_fill(head.atoms.isinf(), 0)
+            found = masses[:, -1] * found + (masses[:, :-1] * atoms).sum(1)
+        # Quantiles are coarser than Gauss's nodes, which a clamp costs some digits.
+        torch.testing.assert_close((weights * function(values)).sum(0), found, rtol=0, atol=1e-2)
+
+
 def test_the_normalizer_of_an_energy_is_that_of_a_fine_grid():
     head = energy()
     values, step = grid(2_000_001, REACH)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
-from anyorder.conditionals.contracts import Conditionals, Distribution
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.guided import AtomTilt, MovedConditionals
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.line import Line
@@ -35,7 +36,7 @@ class AtomicDistribution:
 
     branches: Categorical
     atoms: Tensor
-    elsewhere: Distribution
+    elsewhere: ContinuousDistribution
 
     def log_prob(self, values: Tensor) -> Tensor:
         """The log probability of atoms, the log density elsewhere."""
@@ -80,6 +81,13 @@ class AtomicDistribution:
         least = torch.finfo(step.dtype).eps
         smooth = self.elsewhere.icdf(share.clamp(least, 1 - least))
         return torch.where(is_atom, atom.to(smooth), smooth)
+
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """See `ContinuousDistribution.nodes`: the atoms, and those of the density."""
+        masses = self.branches.logits.double().softmax(dim=-1).movedim(-1, 0)
+        atoms = self.atoms.masked_fill(self.atoms.isinf(), 0).movedim(-1, 0)  # without mass
+        values, weights = self.elsewhere.nodes()
+        return torch.cat([atoms.to(values), values]), torch.cat([masses[:-1], masses[-1] * weights])
 
     def mean(self) -> Tensor:
         """The expectation."""

@@ -65,6 +65,7 @@ def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distrib
         # Elsewhere, a member counts by how probable it holds it to be there.
         beside = torch.stack([part.branches.log_probs[..., -1] for part in parts])
         elsewhere = averaged([part.elsewhere for part in parts], beside)
+        assert isinstance(elsewhere, Mixture)
         return AtomicDistribution(branches, first.atoms, elsewhere)
     if isinstance(first, Categorical) and log_weights is None:
         return Categorical(torch.stack([part.log_probs for part in parts]).logsumexp(dim=0))

@@ -47,13 +47,21 @@ class ContinuousDistribution(ABC):
         # Doubles: a float32 near one rounds to one, and its quantile is infinite.
         return self.icdf(u.clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)).to(like.dtype)
 
-    def mean(self) -> Tensor:
-        """The expectation, from many quantiles."""
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """Values and weights by which expectations are sums. Shapes ``(nodes, ...)``.
+
+        Many quantiles here; families that have something better overrule it.
+        """
         like = self.like
-        shares, weights = (part.to(like.device) for part in mean_rule())
         shape = (-1, *[1] * like.ndim)
-        quantiles = self.icdf(shares.view(shape).expand(-1, *like.shape))
-        return (weights.view(shape) * quantiles).sum(dim=0).to(like.dtype)
+        shares, weights = (part.to(like.device).view(shape) for part in mean_rule())
+        quantiles = self.icdf(shares.expand(-1, *like.shape))
+        return quantiles, weights.expand_as(quantiles)
+
+    def mean(self) -> Tensor:
+        """The expectation."""
+        values, weights = self.nodes()
+        return (weights * values).sum(dim=0).to(self.like.dtype)
 
     def mode(self) -> Tensor:
         """Where the density is highest."""

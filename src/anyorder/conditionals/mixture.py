@@ -2,23 +2,41 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
+from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
 from anyorder.conditionals.categorical import tempered_logits
 from anyorder.conditionals.continuous import DRAWN_EDGE, HALF_LOG_TAU, ContinuousDistribution
-from anyorder.conditionals.quadrature import highest, invert
+from anyorder.conditionals.quadrature import highest, invert, mean_rule
 from anyorder.errors import QueryError
 from anyorder.random_sets import uniform
 
 Component = Literal["gaussian", "logistic"]
 
+BELL_NODES = 32
+"""Of a bell: with that many Gauss's rule has the mean of a log-normal value to many digits."""
+
 EXTREME_LOG_SCALE = 40.0
 """Temperatures make bells no narrower or wider than exp of this: a float32 holds its square."""
+
+
+@cache
+def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
+    """Values and weights by which expectations under a standard bell are sums, float64.
+
+    Gauss's own for Gaussians; logistic tails are too long for them.
+    """
+    if component == "gaussian":
+        z, weights = (torch.from_numpy(part) for part in hermegauss(BELL_NODES))
+        return z, weights / weights.sum()
+    shares, weights = mean_rule()
+    return shares.logit(), weights
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,14 @@ class Mixture(ContinuousDistribution):
     def mean(self) -> Tensor:
         """The expectation."""
         return (self.logits.softmax(-1) * self.means).sum(-1)
+
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """See `ContinuousDistribution.nodes`: those of each bell."""
+        z, weights = (part.to(self.like.device) for part in bell_rule(self.component))
+        shape = (-1, *[1] * self.means.ndim)
+        values = self.means + self.log_scales.exp() * z.view(shape)  # (nodes, ..., components)
+        shares = self.logits.double().softmax(-1) * weights.view(shape)
+        return tuple(part.movedim(-1, 0).flatten(0, 1) for part in (values, shares))  # type: ignore[return-value]
 
     def mode(self) -> Tensor:
         """Where the density is highest: near the mean of a component, or between some."""

@@ -25,7 +25,7 @@ from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.estimators.conditional import Conditional
 from anyorder.estimators.privacy import PrivacyCheck, nearest_records
 from anyorder.estimators.table_batches import (
-    best_guess,
+    best_guesses,
     cell_surprise,
     draw_rows,
     fill_gaps,
@@ -199,8 +199,10 @@ class TableAnswers:
     def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
         """The mean of a number, or the most probable level, given all else that a row has."""
         name, x, known = self._without_target(X, target)
-        place = self.table_.names.index(name)
-        return best_guess(self.model_, self.table_, x, known, place, mean=True).to_numpy()
+        asked = torch.zeros_like(known)
+        asked[:, self.table_.names.index(name)] = True
+        (guess,) = best_guesses(self.model_, self.table_, x, known, asked, mean=True).values()
+        return guess.to_numpy()
 
     def predict_proba(self, X: Any, *, target: str | None = None) -> pd.DataFrame:  # noqa: N803
         """The probability of each level of a column given all else that a row has."""
@@ -347,11 +349,10 @@ class TableAnswers:
     ) -> pd.DataFrame:
         """The frame with the best guess in each gap."""
         x = x.clone()
-        for place in missing.any(dim=0).nonzero().flatten().tolist():
-            column, rows = self.table_.query[place], missing[:, place].nonzero().squeeze(1)
-            guess = best_guess(self.model_, self.table_, x[rows], ~missing[rows], place, mean=mean)
-            codes, _ = column.encode(guess)
-            x[rows, place] = torch.from_numpy(codes).to(x)
+        found = best_guesses(self.model_, self.table_, x, ~missing, missing, mean=mean)
+        for place, guesses in found.items():
+            codes, _ = self.table_.query[place].encode(guesses)
+            x[missing[:, place], place] = torch.from_numpy(codes).to(x)
         filled = self.table_.decode(x)
         return self._framed(filled, frame)
 

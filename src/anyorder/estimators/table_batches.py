@@ -1,32 +1,34 @@
 """Answers about encoded rows of a table, in parts that fit into memory."""
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.conditionals.quadrature import mean_rule
-from anyorder.data.columns import NumberColumn
+from anyorder.conditionals.atomic import AtomicDistribution
+from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.contracts import Distribution
+from anyorder.conditionals.mixed import MixedDistribution
+from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.model import AnyOrderModel
 from anyorder.networks.paths import alike
 from anyorder.queries import log_prob, sample
 
-CELLS_AT_ONCE = 262_144
-"""Cells of a pass over a table."""
+CELLS_AT_ONCE, ROWS_AT_ONCE = 262_144, 2048
+"""Cells of a pass over a table, and rows: each may have covariances of its own in a guide."""
 
-MEAN_CELLS = 32
-"""Of a mean that fills a gap: of a log-normal column, off by 0.3% of its spread."""
-
-DRAWS_AT_ONCE = 4096
+DRAWS_AT_ONCE = 2048
 """Rows that are drawn together."""
 
 
 def parts(rows: int, columns: int) -> Iterator[slice]:
     """The rows of a table, some at a time."""
-    size = max(1, CELLS_AT_ONCE // columns)
+    size = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
@@ -121,27 +123,45 @@ def level_probabilities(model: AnyOrderModel, x: Tensor, known: Tensor, place: i
 
 
 @torch.no_grad()
-def best_guess(
-    model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, place: int, *, mean: bool
-) -> pd.Series:
-    """The mean of a number, or the most probable value, of one column of each row.
+def best_guesses(
+    model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, asked: Tensor, *, mean: bool
+) -> dict[int, pd.Series]:
+    """The mean of a number, or the most probable value, of every cell that is asked, by itself.
+
+    Returns:
+        The guesses of each column of which anything is asked, in the order of the rows.
+    """
+    places = asked.any(dim=0).nonzero().squeeze(1)
+    found: dict[int, list[NDArray[np.float64]]] = {place: [] for place in places.tolist()}
+    for rows in parts(len(x), x.shape[1] + len(places)):
+        features = model.features(x[rows], known[rows], places.expand(len(x[rows]), -1))
+        for number, (place, guesses) in enumerate(found.items()):
+            mine = asked[rows, place].to(features.device)
+            if mine.any():
+                own = features[mine, number]
+                which = torch.full((len(own),), place, device=own.device)
+                conditional = cast(MixedDistribution, model.conditionals(own, which)).only
+                guesses.append(_guess(table.query[place], conditional, mean=mean))
+    columns = {place: np.concatenate(guesses) for place, guesses in found.items()}
+    return {place: _decoded(table.query[place], v, mean=mean) for place, v in columns.items()}
+
+
+def _guess(column: Column, conditional: Distribution, *, mean: bool) -> NDArray[np.float64]:
+    """A mean in the units of the column, or the code of the most probable value.
 
     What lies beyond the numbers of training counts as their least or greatest: a long tail that
     nothing was seen of would lead the mean anywhere.
     """
-    column, found = table.query[place], []
-    number = column if mean and isinstance(column, NumberColumn) else None
-    for rows in parts(len(x), x.shape[1]):
-        targets = torch.full((len(x[rows]), 1), place)
-        conditional = model.predict(x[rows], known[rows], targets)
-        if number is None:
-            found.append(conditional.mode()[:, 0].double().cpu().numpy())
-            continue
-        total = np.zeros(len(targets))
-        for share, weight in zip(*(part.tolist() for part in mean_rule(MEAN_CELLS)), strict=True):
-            wanted = torch.full(targets.shape, share, dtype=torch.float64, device=x.device)
-            codes = conditional.icdf(wanted)[:, 0]
-            total += weight * np.clip(number.numbers(codes.double().cpu().numpy()), *number.seen)
-        found.append(total)
-    values = np.concatenate(found)
-    return column.decode(values) if number is None else number.unrounded(values)
+    if not (mean and isinstance(column, NumberColumn)):
+        return conditional.mode().double().cpu().numpy()
+    assert isinstance(conditional, ContinuousDistribution | AtomicDistribution)
+    codes, weights = (part.double().cpu().numpy() for part in conditional.nodes())
+    numbers = column.numbers(codes.ravel()).reshape(codes.shape)
+    found: NDArray[np.float64] = (weights * np.clip(numbers, *column.seen)).sum(axis=0)
+    return found
+
+
+def _decoded(column: Column, values: NDArray[np.float64], *, mean: bool) -> pd.Series:
+    if mean and isinstance(column, NumberColumn):
+        return column.unrounded(values)
+    return column.decode(values)
