@@ -170,8 +170,11 @@ class AtomicConditionals(Conditionals):
         most = max(len(variable.atoms) for variable in schema)
         self.branches = AtomLevels(schema, width=width - GUIDED if guided else width)
         self.tilt = AtomTilt(len(schema), width=width) if guided else None
-        density = MovedConditionals if guided else continuous_conditionals
-        self.elsewhere: Conditionals = density(schema, width=width, head=head)
+        self.elsewhere: Conditionals = (
+            MovedConditionals(schema, width=width, head=head, cautious=True)
+            if guided
+            else continuous_conditionals(schema, width=width, head=head)
+        )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
 

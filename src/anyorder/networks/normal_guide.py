@@ -17,7 +17,7 @@ from anyorder.networks.normal_moments import bunches, conditioned, from_factor
 from anyorder.variables import Schema
 
 LEAST = 1e-4
-"""Of the deviations of numbers given all others: see `normal_mixture`."""
+"""Of the deviations of numbers given others, which rounding could make nothing."""
 
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
@@ -189,7 +189,7 @@ class NormalGuide(nn.Module):
         noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False)
         # Without the diagonal: no number has a say in its own mean.
         means = (lower.tril(-1) @ noise).squeeze(-1) + centers[:, order]
-        deviations = lower.diagonal(dim1=-2, dim2=-1)
+        deviations = lower.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST)
         likely = -0.5 * noise.squeeze(-1).square() - deviations.log()
         # Nor in how much a normal counts.
         before = nn.functional.pad(likely[..., :-1], (1, 0)).cumsum(dim=-1)

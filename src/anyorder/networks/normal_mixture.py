@@ -3,9 +3,12 @@
 One normal knows lines; several know bends, clusters and where numbers scatter more. It is grown:
 every normal is split in two along its longest axis, all are fitted anew by expectation
 maximisation, and so on as long as rows that were left out become more probable. The covariance of a
-part of the rows leans on that of all of them.
+part of the rows leans on that of all of them. Gaps are drawn before each halving from what is
+believed by then: to count all that they may be, in every round, takes minutes where they are many.
 
-Reference: Dempster, Laird and Rubin (1977), sections 4.1 and 4.3.
+References:
+    Dempster, Laird and Rubin (1977), section 4.3: mixtures.
+    Celeux and Diebolt (1985): gaps that are drawn.
 """
 
 import math
@@ -15,7 +18,8 @@ import torch
 from torch import Tensor
 
 from anyorder.networks.normal_moments import (
-    filled_rows,
+    bunches,
+    conditioned,
     log_densities,
     normal_moments,
     used_rows,
@@ -69,6 +73,26 @@ class NormalMixture(NamedTuple):
             torch.cat([self.covariances] * 2),
         )
 
+    def completed(self, z: Tensor, have: Tensor) -> Tensor:
+        """Rows with their gaps drawn, the same every time: rows drawn alone, moved to what is."""
+        if have.all():
+            return z
+        source = torch.Generator().manual_seed(0)
+        shares = self.logs(z, have).softmax(dim=1)
+        which = shares.cpu().multinomial(1, generator=source).squeeze(1).to(z.device)
+        noise = torch.randn(z.shape, dtype=z.dtype, generator=source).to(z.device)
+        found = z.clone()
+        for number, (center, covariance) in enumerate(zip(*self[1:], strict=True)):
+            mine = (which == number).nonzero().squeeze(1)
+            alone = center + noise[mine] @ torch.linalg.cholesky(covariance).T
+            for part in bunches(len(mine), covariance.numel(), z.device):
+                rows, drawn = mine[part], alone[part]
+                gain, _, _ = conditioned(covariance, have[rows])
+                away = (z[rows] - drawn).masked_fill(~have[rows], 0)
+                moved = drawn + (away[:, None] @ gain)[:, 0]
+                found[rows] = torch.where(have[rows], z[rows], moved)
+        return found
+
 
 def normal_mixture(z: Tensor, have: Tensor, weights: Tensor, *, most: int) -> NormalMixture:
     """As many normals as the rows bear out, in doubles.
@@ -80,24 +104,30 @@ def normal_mixture(z: Tensor, have: Tensor, weights: Tensor, *, most: int) -> No
         most: Of normals.
     """
     one = _single(z, have, weights)
-    rows = used_rows(z[:READ], have[:READ], weights[:READ])
-    left_out = torch.arange(len(rows[0]), device=z.device) % LEFT_OUT == 0
-    z, have, weights = (part[left_out] for part in rows)
+    z, have, weights = (part[:READ] for part in used_rows(z, have, weights))
+    left_out = torch.arange(len(z), device=z.device) % LEFT_OUT == 0
+
+    def grown(few: NormalMixture, rows: Tensor) -> NormalMixture:
+        completed = few.completed(z[rows], have[rows])
+        return _fitted(few.halved(), one, completed, weights[rows])
 
     def likelihood(found: NormalMixture) -> float:
-        return float(weights @ found.logs(z, have).logsumexp(dim=1))
+        logs = found.logs(z[left_out], have[left_out]).logsumexp(dim=1)
+        return float(weights[left_out] @ logs)
 
-    fewer, best, size = one, likelihood(one), 1
+    few, best, size = one, likelihood(one), 1
     while 2 * size <= most:
-        fewer = _grown(fewer, one, *(part[~left_out] for part in rows))
-        found = likelihood(fewer)
+        few = grown(few, ~left_out)
+        found = likelihood(few)
         if not found > best:
             break
         best, size = found, 2 * size
-    grown = one
-    while len(grown.log_weights) < size:
-        grown = _grown(grown, one, *rows)
-    return grown
+    several = one
+    while len(several.log_weights) < size:
+        several = grown(several, left_out | ~left_out)
+    if size == 1 or have.all():
+        return several
+    return _fitted(several, one, several.completed(z, have), weights)
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
@@ -107,33 +137,27 @@ def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
     return NormalMixture(zero, center[None], _floored(covariance[None], deviation))
 
 
-def _grown(
-    few: NormalMixture, one: NormalMixture, z: Tensor, have: Tensor, weights: Tensor
-) -> NormalMixture:
-    """Twice as many, fitted to the rows."""
-    found, everything = few.halved(), one.covariances[0]
+def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor) -> NormalMixture:
+    """Expectation maximisation on rows without gaps, from what was found before."""
+    everything, there = one.covariances[0], torch.ones_like(z, dtype=torch.bool)
     deviation, prior = everything.diagonal().sqrt(), LEANING * z.shape[1]
     for _ in range(ROUNDS):
-        shares = found.logs(z, have).softmax(dim=1) * weights[:, None]
+        shares = found.logs(z, there).softmax(dim=1) * weights[:, None]
         rows = shares.sum(dim=0)
-        centers, covariances = [], []
-        for share, size, *moments in zip(shares.T, rows, *found[1:], strict=True):
-            filled, left = filled_rows(z, have, share, *moments)
-            center = share @ filled / size.clamp(min=torch.finfo(size.dtype).tiny)
-            away = filled - center
-            scatter = (share[:, None] * away).T @ away + left + prior * everything
-            centers.append(center)
-            covariances.append(scatter / (size + prior))
-        found = NormalMixture(
-            (rows / rows.sum()).log(),
-            torch.stack(centers),
-            _floored(torch.stack(covariances), deviation),
-        )
+        centers = shares.T @ z / rows.clamp(min=torch.finfo(rows.dtype).tiny)[:, None]
+        scatters = []
+        for share, center in zip(shares.T, centers, strict=True):
+            away = z - center
+            scatters.append((share[:, None] * away).T @ away)
+        leaning = torch.stack(scatters) + prior * everything
+        covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
+        found = NormalMixture((rows / rows.sum()).log(), centers, covariances)
     return found
 
 
 def _floored(covariances: Tensor, deviation: Tensor) -> Tensor:
-    """With no direction in which next to nothing is unknown."""
+    """With no direction in which next to nothing is unknown, or which single precision loses."""
     sizes, axes = torch.linalg.eigh(covariances / deviation / deviation[:, None])
-    held = (axes * sizes.clamp(min=LEAST).unsqueeze(-2)) @ axes.mT
+    lost = 2 * sizes.shape[-1] * torch.finfo(torch.float32).eps * sizes[:, -1:]
+    held = (axes * sizes.clamp(min=LEAST).maximum(lost).unsqueeze(-2)) @ axes.mT
     return held * deviation * deviation[:, None]

@@ -81,7 +81,7 @@ def _fitted(
     center, covariance = z.new_zeros(z.shape[1]), torch.eye(z.shape[1]).to(z)
     total = weights.sum() + prior
     for _ in range(1 if have.all() else rounds):
-        filled, left = filled_rows(z, have, weights, center, covariance)
+        filled, left = (z, 0) if have.all() else _filled(z, have, weights, center, covariance)
         center = weights @ filled / total
         second = (weights[:, None] * filled).T @ filled + left
         second.diagonal().add_(prior)
@@ -89,12 +89,10 @@ def _fitted(
     return center, covariance
 
 
-def filled_rows(
+def _filled(
     z: Tensor, have: Tensor, weights: Tensor, center: Tensor, covariance: Tensor
-) -> tuple[Tensor, Tensor | int]:
+) -> tuple[Tensor, Tensor]:
     """Rows without gaps, and the sum over rows of what stays unknown."""
-    if have.all():
-        return z, 0
     away, filled = (z - center).masked_fill(~have, 0), center.repeat(len(z), 1)
     unknown = torch.zeros_like(covariance)
     for rows in bunches(len(z), covariance.numel(), z.device):
