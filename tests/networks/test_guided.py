@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
+from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.guided import LEAST_TILT, AtomTilt
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.conditionals.mixture import Mixture
@@ -13,6 +14,7 @@ from anyorder.conditionals.spline import Spline
 from anyorder.model import AnyOrderModel
 from anyorder.networks.guided import GuidedNetwork
 from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.normal_mixture import READ
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.protocols import RemoveGreatest, lexicographic
@@ -324,6 +326,46 @@ def test_an_untrained_model_knows_where_atoms_are(generator):
     said = univariates(model, x, ~asked).parts[-1][1]
     off = (said.mean() - 0.9 * a).abs().mean()
     assert float(off) < 0.35  # without a guide 0.7: all means are about 0
+
+
+def test_the_density_beside_atoms_follows_the_guide_only_where_it_is_taught():
+    """A sure guide, and a value that no row to train on had: it is unlikely, not impossible."""
+    grid = (-2.0, -1.9, -1.8)
+    atoms = AtomicConditionals(
+        Schema((Variable.continuous("a", atoms=grid),)), width=4, guided=True
+    )
+    sure = torch.tensor([[0.0, 0.0, -1.9, math.log(0.01)]])
+    unseen = atoms(sure, torch.tensor([0])).log_prob(torch.tensor([1.0]))
+    assert unseen.item() > -25  # moved wholly, it would be at 290 deviations
+
+
+def test_outliers_and_copies_leave_covariances_definite(generator):
+    """Stored in single precision, and decomposed again for every path."""
+    schema = Schema(tuple(Variable.continuous(name) for name in NAMES))
+    a = torch.randn(2000, 1, generator=generator)
+    x = a + 1e-4 * torch.randn(2000, 6, generator=generator)
+    x[:3] = torch.tensor([[3e3], [-3e3], [2e3]]) * (1 + torch.rand(3, 6, generator=generator))
+    guide = NormalGuide(schema)
+    guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    given = torch.zeros(20, 6, dtype=torch.bool)
+    means, logs = guide.along(x[:20], query=~given, given=given, rank=torch.arange(6))
+    belief = guide.believe(x[:20], given)
+    for place in range(6):
+        mean, log_deviation = guide.ask(belief, torch.full((20, 1), place))
+        torch.testing.assert_close(log_deviation[:, 0], logs[:, place], atol=1e-2, rtol=1e-3)
+        torch.testing.assert_close(mean[:, 0], means[:, place], atol=1e-2, rtol=1e-3)
+        belief = guide.tell(belief, torch.full((20, 1), place), x[:20, place, None])
+
+
+def test_rows_without_weight_do_not_hide_the_others(bent, schema):
+    have = torch.ones(len(bent), 6, dtype=torch.bool)
+    hidden, plain = NormalGuide(schema), NormalGuide(schema)
+    nothing = torch.zeros(READ, 6)
+    weights = torch.cat([torch.zeros(READ), torch.ones(len(bent))])
+    rows = torch.cat([nothing, bent])
+    hidden.learn(rows, torch.ones_like(rows, dtype=torch.bool), weights)
+    plain.learn(bent, have)
+    torch.testing.assert_close(hidden.covariances, plain.covariances)
 
 
 def test_densities_are_moved(generator):
