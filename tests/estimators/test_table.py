@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from anyorder.checkpoint import SavedModel
+from anyorder.data.table import TableSchema
 from anyorder.errors import (
     AnyOrderError,
     AnyOrderWarning,
@@ -755,6 +756,21 @@ def test_a_number_alone_has_no_guide():
     assert not isinstance(clone(QUICK).fit(frame).model_.network, GuidedNetwork)
     with pytest.raises(ConfigError, match="`guide` must be True or False"):
         clone(QUICK).set_params(guide="yes").fit(frame)
+
+
+def test_copies_and_outliers_leave_a_guide_definite():
+    """Temperatures in three units, and two impossible readings: a normal of their own was flat."""
+    rng = np.random.default_rng(4)
+    celsius, broken = rng.normal(10, 5, 20_000), rng.choice(20_000, 2, replace=False)
+    frame = pd.DataFrame({"c": celsius, "f": 1.8 * celsius + 32, "k": celsius + 273.15})
+    frame.iloc[broken] = [[1e30] * 3, [-2e30] * 3]
+    table = TableSchema.infer(frame)
+    data = table_fitting.TableData(*table.encode(frame))
+    data = data.at(table_fitting.split(len(frame), 0.1, 0)[0])
+    model = table_fitting.build(table.schema, QUICK._shape(), 0)
+    table_fitting.teach_guides([model], data)
+    covariances = model.network.guide.covariances.double()
+    assert torch.linalg.cholesky(covariances).isfinite().all()
 
 
 def test_a_column_that_no_row_to_train_on_has_is_saved_and_loaded(tmp_path):

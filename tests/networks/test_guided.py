@@ -339,24 +339,6 @@ def test_the_density_beside_atoms_follows_the_guide_only_where_it_is_taught():
     assert unseen.item() > -25  # moved wholly, it would be at 290 deviations
 
 
-def test_outliers_and_copies_leave_covariances_definite(generator):
-    """Stored in single precision, and decomposed again for every path."""
-    schema = Schema(tuple(Variable.continuous(name) for name in NAMES))
-    a = torch.randn(2000, 1, generator=generator)
-    x = a + 1e-4 * torch.randn(2000, 6, generator=generator)
-    x[:3] = torch.tensor([[3e3], [-3e3], [2e3]]) * (1 + torch.rand(3, 6, generator=generator))
-    guide = NormalGuide(schema)
-    guide.learn(x, torch.ones_like(x, dtype=torch.bool))
-    given = torch.zeros(20, 6, dtype=torch.bool)
-    means, logs = guide.along(x[:20], query=~given, given=given, rank=torch.arange(6))
-    belief = guide.believe(x[:20], given)
-    for place in range(6):
-        mean, log_deviation = guide.ask(belief, torch.full((20, 1), place))
-        torch.testing.assert_close(log_deviation[:, 0], logs[:, place], atol=1e-2, rtol=1e-3)
-        torch.testing.assert_close(mean[:, 0], means[:, place], atol=1e-2, rtol=1e-3)
-        belief = guide.tell(belief, torch.full((20, 1), place), x[:20, place, None])
-
-
 def test_rows_without_weight_do_not_hide_the_others(bent, schema):
     have = torch.ones(len(bent), 6, dtype=torch.bool)
     hidden, plain = NormalGuide(schema), NormalGuide(schema)
