@@ -27,6 +27,7 @@ from benchmarks.mask_sampling import measure
 from benchmarks.table_sets import load_set
 from experiments import (
     calibration,
+    contest_picture,
     query_law_matrix,
     records,
     table_orders,
@@ -301,6 +302,13 @@ def test_contests_are_summed_up_by_the_best_rivals(monkeypatch, tmp_path):
     assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) |"
     assert [match.gain for match in table_results.matches()] == [2.0, pytest.approx(-5.0)]
     assert "-9.500 (-0.250" in table_results.contest_one_minute()
+    monkeypatch.setattr(contest_picture, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    contest_picture.main()
+    assert (tmp_path / "docs" / "rivals.png").stat().st_size
+    left, right = contest_picture.draw().axes
+    assert left.containers[0].lines[0].get_xdata().tolist() == [0.25]
+    assert right.containers[0].lines[0].get_xdata().tolist() == [pytest.approx(-25.0)]
     cost = table_results.any_order_cost().splitlines()[-1]
     assert cost.startswith("| wine | -9.000 ± 0.250 | -8.500 ± 0.250 | -0.500 ± 0.125 |")
 

@@ -1,0 +1,71 @@
+"""How far `TableModel` is ahead of the best rival on each set, as a picture.
+
+    python -m experiments.contest_picture        draws docs/rivals.png
+
+From what `benchmarks.tables` wrote to `results/tables.SET.json`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import App
+from matplotlib.figure import Figure
+
+from anyorder.cli import run
+from experiments.records import ROOT
+from experiments.table_results import CONTEST, Match, matches
+
+LIKELIHOODS = ("joint_nats", "conditional_nats")
+GAPS = ("nrmse", "error_rate", "crps")
+
+LINEAR = 0.1
+"""Nats up to which the axis of likelihoods is linear: a tenth and ten nats are both to be seen."""
+
+
+def draw() -> Figure:
+    """Likelihoods on the left, filled gaps on the right; what lies to the right is ahead."""
+    found = list(matches())
+    sets = list(dict.fromkeys(match.ours["dataset"] for match in found))
+    figure = Figure(figsize=(10, 1.2 + 0.4 * len(sets)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, metrics in ((left, LIKELIHOODS), (right, GAPS)):
+        for offset, metric in enumerate(metrics):
+            chosen = [match for match in found if match.ours["metric"] == metric]
+            places = [sets.index(match.ours["dataset"]) for match in chosen]
+            shifted = [place + 0.2 * (offset - (len(metrics) - 1) / 2) for place in places]
+            _points(axes, chosen, shifted, metric)
+        axes.axvline(0, color="grey", linewidth=1)
+        axes.legend()
+    left.set_xscale("symlog", linthresh=LINEAR)
+    left.set(xlabel="nats a row more than the best rival")
+    right.set(xlabel="per cent less error than the best rival")
+    left.set_yticks(range(len(sets)), sets)
+    left.invert_yaxis()
+    figure.suptitle("Right of the line TableModel is ahead; bars are two standard errors")
+    return figure
+
+
+def _points(axes: Any, chosen: Sequence[Match], places: Sequence[float], metric: str) -> None:
+    likely = metric in LIKELIHOODS
+    units = [1.0 if likely else -100 / match.rival["value"] for match in chosen]
+    axes.errorbar(
+        [unit * match.difference for unit, match in zip(units, chosen, strict=True)],
+        places,
+        xerr=[2 * abs(unit) * match.se for unit, match in zip(units, chosen, strict=True)],
+        fmt="o",
+        markersize=4,
+        label=CONTEST[metric].removesuffix(", nats"),
+    )
+
+
+app = App(name="python -m experiments.contest_picture", help=(__doc__ or "").splitlines()[0])
+
+
+@app.default
+def main() -> None:
+    """Draws the picture."""
+    draw().savefig(ROOT / "docs" / "rivals.png", dpi=130)
+
+
+if __name__ == "__main__":
+    run(app)
