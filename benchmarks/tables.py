@@ -88,7 +88,8 @@ def measure(
     names = list(RIVALS) if rivals is None else rivals
     for name in names:
         check_choice("rivals", name, RIVALS)
-    for name in variants or ():
+    variants = list(dict.fromkeys(variants or ()))
+    for name in variants:
         check_choice("variants", name, VARIANTS)
     check_record(record)
     folder = environments or default_folder()
@@ -100,7 +101,7 @@ def measure(
         )
         found[name] = {OURS: ours(tasks[name], minutes)}
         _tell(name, OURS, found[name][OURS])
-        for variant in variants or ():
+        for variant in variants:
             found[name][variant] = _variant(variant, tasks[name], minutes)
             _tell(name, variant, found[name][variant])
         for rival in names:
@@ -124,6 +125,8 @@ def measure(
         if value
     )
     sizes = f"--minutes {minutes:g} --rows {rows} --timeout {timeout:g}"
+    sizes += f" --train-rows {train_rows} --draws {draws}"
+    sizes += "" if names else " --empty-rivals"
     command = f"python -m benchmarks.tables --data DIR {sizes}{chosen}"
     written = Record(command, settings, _rows(found), _paired(found))
     if written.publish(record, json=json):

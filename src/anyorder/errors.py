@@ -102,6 +102,15 @@ def check_fraction(name: str, value: object) -> float:
     return number
 
 
+def check_positive(name: str, value: object, *, below: float = math.inf) -> float:
+    """Returns `value` if it is a number above 0 and below a bound."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < value < below):  # type: ignore[operator]
+        bounds = "above 0 and finite" if below == math.inf else f"above 0 and below {below}"
+        raise ConfigError(f"`{name}` must be a number, {bounds}; got {value!r}.")
+    return value  # type: ignore[return-value]
+
+
 def check_probabilities(name: str, values: object, *, size: int | None = None) -> Tensor:
     """Returns `values` as a float64 vector if it is a probability distribution."""
     try:

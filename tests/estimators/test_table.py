@@ -758,6 +758,13 @@ def test_a_number_alone_has_no_guide():
         clone(QUICK).set_params(guide="yes").fit(frame)
 
 
+@pytest.mark.parametrize("minutes", [math.nan, math.inf, "7", 0])
+def test_minutes_are_checked_before_members_are_counted(minutes):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
+    with pytest.raises(ConfigError, match="`minutes` must be a number, above 0 and finite"):
+        TableModel(minutes=minutes).fit(frame)
+
+
 def test_copies_and_outliers_leave_a_guide_definite():
     """Temperatures in three units, and two impossible readings: a normal of their own was flat."""
     rng = np.random.default_rng(4)

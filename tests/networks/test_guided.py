@@ -84,7 +84,7 @@ def slow(guide, row, known, target):
     mean, variance = normals_given(normals(guide), values, place[target])
     low, high = guide.seen[:, place[target]].tolist()
     held = min(max(mean, low), high)
-    return held, 0.5 * math.log(variance + (mean - held) ** 2)
+    return held, min(0.0, 0.5 * math.log(variance + (mean - held) ** 2))
 
 
 def sets(generator, rows=20):
@@ -214,6 +214,24 @@ def test_a_mean_that_is_held_back_is_less_sure(schema, x):
     for row in (x[:1], beyond):
         mean, log_deviation = guide.ask(guide.believe(row, given), torch.tensor([[1]]))
         assert abs(row[0, 1] - mean.item()) < 4 * log_deviation.exp().item()
+
+
+def test_evidence_that_contradicts_itself_leaves_numbers_where_they_were():
+    """b follows a, and c what they differ by: where they differ as never before, c is not known."""
+    schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
+    source = torch.Generator().manual_seed(0)
+    a, c = torch.randn(2, 400, generator=source)
+    x = torch.stack([a, a + 0.02 * c, c + 0.1 * torch.randn(400, generator=source)], dim=1)
+    guide, row = NormalGuide(schema), torch.tensor([[1.0, -1.0, 0.0]])
+    guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    given = torch.tensor([[True, True, False]])
+    found = [guide.ask(guide.believe(row, given), torch.tensor([[2]]))]
+    found.append(
+        [p[:, 2:] for p in guide.along(row, query=~given, given=given, rank=torch.arange(3))]
+    )
+    for mean, log_deviation in found:
+        assert mean.item() == pytest.approx(x[:, 2].min().item())
+        assert log_deviation.item() == 0  # it was 4.6: draws a hundred deviations away
 
 
 def test_columns_that_say_the_same_are_not_taken_for_known(schema, x):

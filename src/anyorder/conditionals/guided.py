@@ -52,7 +52,7 @@ class MovedConditionals(Conditionals):
 
     def forward(self, features: Tensor, variables: Tensor) -> Mixture | Spline:
         """The densities of edges; see `Conditionals.forward`."""
-        own, mean, log_deviation = parted(features)
+        own, mean, log_deviation = _parted(features)
         found: Mixture | Spline = self.bare(own, variables)
         if self.cautious:
             share = self.share(own, variables).squeeze(-1).sigmoid()
@@ -81,7 +81,7 @@ class AtomTilt(nn.Module):
             variables: Shape ``(...)``.
             atoms: Their places; finite. Shape ``(..., atoms)``.
         """
-        own, mean, log_deviation = parted(features)
+        own, mean, log_deviation = _parted(features)
         shift, wider, belief = self.numbers(own, variables).unbind(dim=-1)
         center, log_scale = mean + log_deviation.exp() * shift, bounded(log_deviation + wider)
         z = (atoms - center.unsqueeze(-1)) * (-log_scale).exp().unsqueeze(-1)
@@ -89,7 +89,7 @@ class AtomTilt(nn.Module):
         return (tilt * nn.functional.softplus(belief).unsqueeze(-1)).clamp(min=LEAST_TILT)
 
 
-def parted(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _parted(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A network's own features, and what the guide says beside them."""
     own, (mean, log_deviation) = features[..., :-GUIDED], features[..., -GUIDED:].unbind(dim=-1)
     return own, mean, log_deviation

@@ -80,7 +80,8 @@ class Conditional:
         numbers = column.measurement.numbers(self._series(values), column.name)
         missing = np.isnan(numbers)
         codes = codes_up_to(column, np.where(missing, 0.0, numbers))
-        return np.where(missing, np.nan, self._mixed("cdf", codes))
+        found = self._mixed("cdf", codes).clip(0, 1)  # sums of many masses, with their rounding
+        return np.where(missing, np.nan, found)
 
     def quantile(self, share: ArrayLike) -> Any:
         """The values below which the given shares of the probability lie."""

@@ -24,6 +24,7 @@ from anyorder.errors import (
     check_count,
     check_flag,
     check_fraction,
+    check_positive,
     check_seed,
 )
 from anyorder.estimators.table_answers import TableAnswers
@@ -287,7 +288,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         if single or self.minutes is None:
             return 1
         batch = check_count("batch", self.batch)
-        return members_for(rows, columns, self.minutes, batch=batch)
+        return members_for(rows, columns, check_positive("minutes", self.minutes), batch=batch)
 
     def _table(
         self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None

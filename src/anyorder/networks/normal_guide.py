@@ -22,7 +22,7 @@ LEAST = 1e-4
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
 
-MOST_NORMALS, MOST_ENTRIES = 16, 2**14
+MOST_NORMALS, MOST_ENTRIES = 32, 2**14
 """Normals at most, and entries of their covariances: all are decomposed for every row."""
 
 
@@ -233,9 +233,12 @@ class NormalGuide(nn.Module):
         return mean, log_deviation
 
     def _held(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Means where numbers were seen, and log deviations: what a mean is held back counts."""
+        """Means where numbers were seen, and log deviations: what a mean is held back counts.
+
+        No number is less certain than without evidence, when it is about standard normal.
+        """
         held = mean.clamp(*self.seen.to(mean))
-        return held, 0.5 * (variance + (mean - held).square()).log()
+        return held, 0.5 * (variance + (mean - held).square()).log().clamp(max=0)
 
     def _normals(self) -> tuple[Tensor, Tensor, Tensor]:
         """Those that have a weight.

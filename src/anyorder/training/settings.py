@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import torch
 
-from anyorder.errors import ConfigError, check_choice, check_count
+from anyorder.errors import ConfigError, check_choice, check_count, check_positive
 from anyorder.training.processes import number_in, place_and_number
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -97,16 +97,16 @@ class TrainingSettings:
     def _check_numbers(self) -> None:
         for name in ("minutes", "clip", "checkpoint_minutes"):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name))
-        _check_number("learning_rate", self.learning_rate)
+                check_positive(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
         if self.weight_decay != 0:
-            _check_number("weight_decay", self.weight_decay)
+            check_positive("weight_decay", self.weight_decay)
         if self.ema is not None:
-            _check_number("ema", self.ema, below=1)
+            check_positive("ema", self.ema, below=1)
         if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise ConfigError(f"`betas` must be two numbers; got {self.betas!r}.")
         for beta in self.betas:
-            _check_number("betas", beta, below=1)
+            check_positive("betas", beta, below=1)
         object.__setattr__(self, "betas", tuple(self.betas))
 
     def _check_together(self) -> None:
@@ -172,10 +172,3 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[o
     """The context in which losses are computed."""
     dtype = low_precision(precision, device_type)
     return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
-
-
-def _check_number(name: str, value: object, *, below: float = math.inf) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and 0 < value < below):  # type: ignore[operator]
-        bounds = "above 0 and finite" if below == math.inf else f"above 0 and below {below}"
-        raise ConfigError(f"`{name}` must be a number, {bounds}; got {value!r}.")
