@@ -18,8 +18,8 @@ from experiments.table_results import CONTEST, Match, matches
 LIKELIHOODS = ("joint_nats", "conditional_nats")
 GAPS = ("nrmse", "error_rate", "crps")
 
-LINEAR = 0.1
-"""Nats up to which the axis of likelihoods is linear: a tenth and ten nats are both to be seen."""
+LINEAR_NATS, LINEAR_PER_CENT = 0.1, 10
+"""Up to which axes are linear: a tenth and ten nats, one and a hundred per cent are to be seen."""
 
 
 def draw() -> Figure:
@@ -36,7 +36,8 @@ def draw() -> Figure:
             _points(axes, chosen, shifted, metric)
         axes.axvline(0, color="grey", linewidth=1)
         axes.legend()
-    left.set_xscale("symlog", linthresh=LINEAR)
+    left.set_xscale("symlog", linthresh=LINEAR_NATS)
+    right.set_xscale("symlog", linthresh=LINEAR_PER_CENT)
     left.set(xlabel="nats a row more than the best rival")
     right.set(xlabel="per cent less error than the best rival")
     left.set_yticks(range(len(sets)), sets)
