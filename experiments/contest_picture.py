@@ -35,7 +35,7 @@ def draw() -> Figure:
             shifted = [place + 0.2 * (offset - (len(metrics) - 1) / 2) for place in places]
             _points(axes, chosen, shifted, metric)
         axes.axvline(0, color="grey", linewidth=1)
-        axes.legend()
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
     left.set_xscale("symlog", linthresh=LINEAR_NATS)
     right.set_xscale("symlog", linthresh=LINEAR_PER_CENT)
     left.set(xlabel="nats a row more than the best rival")
