@@ -43,6 +43,7 @@ from anyorder.estimators.table_fitting import (
 from anyorder.estimators.table_members import members_of
 from anyorder.masks import UniformCardinality
 from anyorder.networks.guided import GuidedNetwork
+from anyorder.networks.level_guide import LevelGuide
 from anyorder.networks.normal_guide import NormalGuide
 from anyorder.query_laws import QueryList
 
@@ -745,15 +746,18 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     assert not isinstance(bare.model_.network, GuidedNetwork)
     guided.save(tmp_path)
     np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(test), guided.log_prob(test))
-    covariances = guided.model_.network.guide.covariances.clone()
+    (guide,) = guided.model_.network.guides
+    covariances = guide.covariances.clone()
     guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
-    assert torch.equal(guided.model_.network.guide.covariances, covariances)
+    assert torch.equal(guide.covariances, covariances)
     assert guided.table_["a"].seen[1] > train["a"].max()  # guesses may lie where new rows were
 
 
-def test_a_number_alone_has_no_guide():
+def test_a_number_alone_has_no_guide_and_a_category_beside_it_has():
     frame = pd.DataFrame({"a": [1, 2, 3] * 20, "b": ["x", "y"] * 30})
-    assert not isinstance(clone(QUICK).fit(frame).model_.network, GuidedNetwork)
+    assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, GuidedNetwork)
+    (guide,) = clone(QUICK).fit(frame).model_.network.guides
+    assert isinstance(guide, LevelGuide)
     with pytest.raises(ConfigError, match="`guide` must be True or False"):
         clone(QUICK).set_params(guide="yes").fit(frame)
 
@@ -776,7 +780,7 @@ def test_copies_and_outliers_leave_a_guide_definite():
     data = data.at(table_fitting.split(len(frame), 0.1, 0)[0])
     model = table_fitting.build(table.schema, QUICK._shape(), 0)
     table_fitting.teach_guides([model], data)
-    covariances = model.network.guide.covariances.double()
+    covariances = model.network.guides[0].covariances.double()
     assert torch.linalg.cholesky(covariances).isfinite().all()
 
 
@@ -796,7 +800,7 @@ def test_members_read_the_rows_for_their_guides_once(monkeypatch):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
     model = clone(QUICK).set_params(members=3).fit(frame)
     assert len(read) == 1
-    first, *others = (member.network.guide for member in members_of(model.model_))
+    first, *others = (member.network.guides[0] for member in members_of(model.model_))
     assert not torch.equal(first.covariances[0], torch.eye(3))
     assert all(torch.equal(first.covariances, other.covariances) for other in others)
 

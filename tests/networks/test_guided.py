@@ -277,7 +277,7 @@ def guided_model(kind, head, schema, x):
     torch.manual_seed(0)
     inner = kind(schema, layers=1, width=16, heads=2, positions="absolute", shared=False)
     network = GuidedNetwork(schema, inner)
-    network.guide.learn(x, torch.ones_like(x, dtype=torch.bool))
+    network.learn(x, torch.ones_like(x, dtype=torch.bool))
     conditionals = MixedConditionals(schema, width=18, head=head, guided=True)
     return AnyOrderModel(
         schema, network, conditionals, RemoveGreatest(lexicographic(len(schema)))
@@ -289,7 +289,7 @@ def test_an_untrained_model_knows_linear_relations(schema, x):
     model = guided_model(PathTransformer, "mixture", schema, x)
     given = torch.tensor([[True, True, True, False, True, True]]).expand(len(x), -1)
     logs = log_prob(model, x, query=~given, given=given)
-    means, log_deviations = model.network.guide.along(
+    means, log_deviations = model.network.guides[0].along(
         x, query=~given, given=given, rank=torch.arange(6)
     )
     z = (x[:, 3] - means[:, 3]) * (-log_deviations[:, 3]).exp()
@@ -303,7 +303,7 @@ def test_draws_follow_the_guide(schema, x):
     drawn = sample(
         model, x[:1], query=~given, given=given, n=2000, generator=torch.Generator().manual_seed(0)
     )[0]
-    mean, log_deviation = slow(model.network.guide, x[0], given[0], 3)
+    mean, log_deviation = slow(model.network.guides[0], x[0], given[0], 3)
     assert float(drawn[:, 3].mean()) == pytest.approx(mean, abs=0.3 * math.exp(log_deviation))
 
 

@@ -16,7 +16,6 @@ from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.guided import MovedConditionals
 from anyorder.conditionals.heads import Head, continuous_conditionals
-from anyorder.networks.guided import GUIDED
 from anyorder.variables import Schema, Variable
 
 Kind = Literal["categorical", "atomic", "continuous"]
@@ -99,8 +98,7 @@ class MixedConditionals(Conditionals):
         schema: The variables; those of the context are never asked and have none.
         width: Size of the features.
         head: Of densities.
-        guided: Whether the last features are those of a guide, which categories do not read; see
-            `GuidedNetwork`.
+        guided: Whether the last features are those of a guide; see `GuidedNetwork`.
     """
 
     def __init__(
@@ -122,8 +120,7 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part = Schema(tuple(variables))
         if kind == "categorical":
-            width = self.width - GUIDED if self.guided else self.width
-            return CategoricalConditionals(part, width=width, shared=False)
+            return CategoricalConditionals(part, width=self.width, shared=False, guided=self.guided)
         if kind == "atomic":
             return AtomicConditionals(part, width=self.width, head=self.head, guided=self.guided)
         density = MovedConditionals if self.guided else continuous_conditionals
@@ -138,8 +135,7 @@ class MixedConditionals(Conditionals):
             places = (self.group[asked] == number).nonzero().squeeze(1)
             if len(places):
                 mine = flat if len(places) == len(flat) else flat[places]
-                read = mine[:, : conditionals.width]
-                parts.append((places, conditionals(read, self.place[asked[places]])))
+                parts.append((places, conditionals(mine, self.place[asked[places]])))
         return MixedDistribution(parts, features[..., 0])
 
 

@@ -217,6 +217,17 @@ class TableSchema:
                 factors[there, place] = column.log_density_factor(series[there])
         return torch.from_numpy(factors)
 
+    def in_units(self, codes: Tensor) -> Tensor:
+        """Codes of the columns of numbers that can be asked, in their units.
+
+        Args:
+            codes: Shape ``(rows, numbers)``.
+        """
+        columns = [column for column in self.query if isinstance(column, NumberColumn)]
+        each = zip(columns, codes.T.cpu().numpy(), strict=True)
+        found = [torch.from_numpy(column.numbers(values)) for column, values in each]
+        return torch.stack(found, dim=1).to(codes.device)
+
     def summary(self) -> list[Line]:
         """What each column was taken for, in the order of the frame, for people."""
         lines = {

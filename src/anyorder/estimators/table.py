@@ -34,6 +34,7 @@ from anyorder.estimators.table_fitting import (
     Shape,
     TableData,
     build,
+    rows_of_a_step,
     single_columns,
     split,
     teach_guides,
@@ -89,7 +90,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         clock: How minutes are counted: "wall", or "processor" for the time that training itself
             computed, which is the same on a machine that others use too.
         max_steps: The most steps of training; by default, enough for some dozens of rounds.
-        batch: Rows of a step.
+        batch: Rows of a step; by default 64, and fewer where columns are many.
         learning_rate: The greatest.
         validation_share: Of the rows, held out to stop in time.
         patience: Evaluations without improvement after which training stops.
@@ -125,7 +126,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         minutes: float | None = 7.0,
         clock: Clock = "wall",
         max_steps: int | None = None,
-        batch: int = 64,
+        batch: int | None = None,
         learning_rate: float = 2e-3,
         validation_share: float = 0.1,
         patience: int = 10,
@@ -178,7 +179,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         seen = RowPrint()
         for part in (rows, held_out):
             seen.add(part.x, part.missing)
-        settings = self._settings(len(rows.x), len(held_out.x))
+        settings = self._settings(rows, held_out)
         if self.order == "learned":
             settings = share_of(settings, 1 - EXPLORED)
 
@@ -277,7 +278,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """Untrained ones; their guides have read the rows that they will be trained on."""
         seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
         members = [build(table.schema, self._shape(), seed).to(default_device()) for seed in seeds]
-        teach_guides(members, data)
+        teach_guides(members, data, table.in_units)
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:
@@ -287,8 +288,11 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         single = self.network != "path" or self.head != "mixture" or self.max_steps is not None
         if single or self.minutes is None:
             return 1
-        batch = check_count("batch", self.batch)
-        return members_for(rows, columns, check_positive("minutes", self.minutes), batch=batch)
+        minutes = check_positive("minutes", self.minutes)
+        return members_for(rows, columns, minutes, batch=self._batch(columns))
+
+    def _batch(self, columns: int) -> int:
+        return rows_of_a_step(columns) if self.batch is None else check_count("batch", self.batch)
 
     def _table(
         self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None
@@ -315,10 +319,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         def explorer() -> AnyOrderModel:
             model = build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
-            teach_guides([model], rows)
+            teach_guides([model], rows, table.in_units)
             return model
 
-        law, settings = self._query_law(table), self._settings(len(rows.x), len(held_out.x))
+        law, settings = self._query_law(table), self._settings(rows, held_out)
         check_any_order(law)
         order = chosen_order(self.order, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
         names = [table.names[place] for place in order.tolist()]
@@ -344,13 +348,15 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         check_choice("missing", self.missing, get_args(Missing))
         return law_of(self.queries, table)
 
-    def _settings(self, rows: int, held_out: int) -> TrainingSettings:
-        batch = min(check_count("batch", self.batch), max(rows, 1))
+    def _settings(self, data: TableData, held_out: TableData) -> TrainingSettings:
+        rows, columns = data.missing.shape
+        batch = min(self._batch(columns), max(rows, 1))
         steps = min(max(1500, 60 * rows // batch), 50_000)
         if self.max_steps is not None:
             steps = check_count("max_steps", self.max_steps)
         patience = check_count("patience", self.patience)
-        evaluate_every = min(max(rows // batch, 50), 400) if held_out else None
+        watched = len(held_out.x) > 0
+        evaluate_every = min(max(rows // batch, 50), 400) if watched else None
         return TrainingSettings(
             batch=batch,
             steps=steps,
@@ -362,7 +368,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             ema=AVERAGE,
             seed=self._seed(),
             evaluate_every=evaluate_every,
-            patience=patience if held_out else None,
+            patience=patience if watched else None,
             checkpoint_minutes=2.0,
         )
 

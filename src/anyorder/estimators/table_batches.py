@@ -16,11 +16,16 @@ from anyorder.conditionals.mixed import MixedDistribution
 from anyorder.data.columns import Column, NumberColumn
 from anyorder.data.table import TableSchema
 from anyorder.model import AnyOrderModel
+from anyorder.networks.normal_guide import MOST_ENTRIES
 from anyorder.networks.paths import alike
 from anyorder.queries import log_prob, sample
 
 CELLS_AT_ONCE, ROWS_AT_ONCE = 262_144, 2048
-"""Cells of a pass over a table, and rows: each may have covariances of its own in a guide."""
+"""Cells of a pass over a table, and rows."""
+
+COVARIANCES_AT_ONCE = 2**25
+"""Over all rows of a pass: in a guide each row may have those of all pairs of columns, or of the
+normals of fewer, of its own."""
 
 DRAWS_AT_ONCE = 2048
 """Rows that are drawn together."""
@@ -28,8 +33,12 @@ DRAWS_AT_ONCE = 2048
 
 def parts(rows: int, columns: int) -> Iterator[slice]:
     """The rows of a table, some at a time."""
-    size = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns))
+    size = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns, _guided_rows(columns)))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def _guided_rows(columns: int) -> int:
+    return max(1, COVARIANCES_AT_ONCE // max(MOST_ENTRIES, columns**2))
 
 
 def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tensor) -> Tensor:
@@ -102,7 +111,8 @@ def fill_gaps(
     filled = x[:, None].repeat(1, draws, 1)
     gappy = missing.any(dim=1).nonzero().squeeze(1)
     gappy = gappy[alike(missing[gappy], ~missing[gappy])]  # little is padded
-    for rows in gappy.split(max(1, DRAWS_AT_ONCE // draws)) if len(gappy) else ():
+    most = max(1, min(DRAWS_AT_ONCE // draws, _guided_rows(x.shape[1])))
+    for rows in gappy.split(most) if len(gappy) else ():
         gaps = missing[rows]
         drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)
         filled[rows] = drawn.to(filled)

@@ -17,10 +17,11 @@ from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
 from anyorder.masks import FixedCardinality, MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.guided import GuidedNetwork
+from anyorder.networks.guided import GuidedNetwork, guide_kinds
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.networks.unit_scales import Units
 from anyorder.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.queries import log_prob
 from anyorder.query_laws import ConditionalQueries, QueryLaw
@@ -37,11 +38,11 @@ Missing = Literal["mcar", "mar"]
 STREAMS = {1: SingleStreamPathTransformer, 2: PathTransformer}
 """Path networks by their number of streams."""
 
-MOST_GUIDED = 256
-"""Numbers of a table that has a guide: a decomposition of their covariance is made for each row."""
+BATCH, FEWEST_ROWS, STEP_CELLS = 64, 8, 8192
+"""Rows of a step, and the fewest where columns are many: about so many cells."""
 
-VALID_ROWS = 2000
-"""At most so many rows are held out, and so many are read at an evaluation."""
+VALID_ROWS, VALID_CELLS = 2000, 256_000
+"""At most so many rows are held out, and so many rows and cells are read at an evaluation."""
 
 FEWEST_HELD_OUT = 8
 """With fewer held-out rows their likelihood says nothing: then none are held out."""
@@ -68,6 +69,16 @@ def single_columns(rows: int) -> float:
     return max(LEAST_SINGLE, MOST_SINGLE / (1 + rows / MANY_ROWS))
 
 
+def rows_of_a_step(columns: int) -> int:
+    """Of a table of so many columns: a pass over a row takes their number squared.
+
+    Example:
+        >>> rows_of_a_step(10), rows_of_a_step(180), rows_of_a_step(5000)
+        (64, 45, 8)
+    """
+    return max(FEWEST_ROWS, min(BATCH, STEP_CELLS // max(1, columns)))
+
+
 @dataclass(frozen=True)
 class Shape:
     """Which network, how large."""
@@ -82,10 +93,9 @@ class Shape:
     guide: bool
 
     def is_guided(self, schema: Schema) -> bool:
-        """Whether there are numbers that joint normal distributions could help with."""
-        numbers = [v for v in schema if v.kind == "continuous" and not v.context]
+        """Whether there are columns that joint normal distributions could help with."""
         can_be = self.network == "path" and self.head in ("mixture", "spline")
-        return self.guide and can_be and 2 <= len(numbers) <= MOST_GUIDED
+        return self.guide and can_be and bool(guide_kinds(schema))
 
 
 def build(
@@ -165,17 +175,19 @@ class TableData:
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
 
 
-def teach_guides(models: Sequence[AnyOrderModel], data: TableData) -> None:
+def teach_guides(
+    models: Sequence[AnyOrderModel], data: TableData, units: Units | None = None
+) -> None:
     """Has the guides of untrained models, if they have any, read the rows to train on, once."""
-    guides = [m.network.guide for m in models if isinstance(m.network, GuidedNetwork)]
-    if not guides:
+    networks = [m.network for m in models if isinstance(m.network, GuidedNetwork)]
+    if not networks:
         return
-    first, *others = guides
-    device = first.seen.device
+    first, *others = networks
+    device = models[0].device
     weights = None if data.weights is None else data.weights.to(device)
-    first.learn(data.x.to(device), ~data.missing.to(device), weights)
-    for guide in others:
-        guide.load_state_dict(first.state_dict())
+    first.learn(data.x.to(device), ~data.missing.to(device), weights, units)
+    for network in others:
+        network.guides.load_state_dict(first.guides.state_dict())
 
 
 def train(
@@ -245,8 +257,9 @@ def objective_of(
 
 def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel], float]:
     """Held-out bits a cell of questions from the law that is trained for, the same every time."""
-    asking = held_out.asking(law)
-    data = held_out.at(asking.repeat(max(1, VALID_ROWS // max(len(asking), 1))))
+    asking, columns = held_out.asking(law), held_out.missing.shape[1]
+    most = max(FEWEST_HELD_OUT, min(VALID_ROWS, VALID_CELLS // columns))
+    data = held_out.at(asking[:most].repeat(max(1, most // max(len(asking), 1))))
     have = ~data.missing if data.missing.any() else None
     generator = torch.Generator().manual_seed(0)
     given, query = law.sample(len(data.x), available=have, generator=generator)

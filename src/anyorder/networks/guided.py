@@ -1,77 +1,112 @@
-"""A path network beside joint normal distributions of the numbers, which it need not learn."""
+"""A path network beside joint normal distributions of the columns, which it need not learn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.level_guide import LevelGuide
 from anyorder.networks.normal_guide import Belief, NormalGuide
+from anyorder.networks.unit_scales import Units
 from anyorder.variables import Schema
 
 GUIDED = 2
-"""Features of the guide: the mean of a number and the log of its deviation, 0 of what is none."""
+"""Features that guides say: a mean or a logit, and the log of a deviation; see their `ask`."""
+
+MOST_GUIDED = 1200
+"""Columns of a guide: a decomposition of their covariance for each row takes their number cubed."""
 
 
 @dataclass
 class GuidedState:
-    """What the network remembers, and what is believed."""
+    """What the network remembers, and what each guide believes."""
 
     inner: Any
-    belief: Belief
+    beliefs: list[Belief]
     draws: int = 1
 
     def expand(self, draws: int) -> "GuidedState":
         """See `State.expand`."""
-        belief = self.belief.at(self.belief.rows.repeat_interleave(draws))
-        return GuidedState(self.inner.expand(draws), belief, self.draws * draws)
+        beliefs = [belief.at(belief.rows.repeat_interleave(draws)) for belief in self.beliefs]
+        return GuidedState(self.inner.expand(draws), beliefs, self.draws * draws)
 
     def select(self, rows: Tensor) -> "GuidedState":
         """See `State.select`."""
         places = rows[:, None] * self.draws + torch.arange(self.draws, device=rows.device)
-        return GuidedState(self.inner.select(rows), self.belief.at(places.flatten()), self.draws)
+        beliefs = [belief.at(places.flatten()) for belief in self.beliefs]
+        return GuidedState(self.inner.select(rows), beliefs, self.draws)
+
+
+def guide_kinds(schema: Schema) -> list[type[NormalGuide] | type[LevelGuide]]:
+    """Which guides a table has: of numbers, if there are several; of categories beside any else."""
+    asked = [variable for variable in schema if not variable.context]
+    numbers = sum(variable.kind == "continuous" for variable in asked)
+    found: list[type[NormalGuide] | type[LevelGuide]] = []
+    if 2 <= numbers <= MOST_GUIDED:
+        found.append(NormalGuide)
+    if 2 <= len(asked) <= MOST_GUIDED and numbers < len(asked):
+        found.append(LevelGuide)
+    return found
 
 
 class GuidedNetwork(PathNetwork[GuidedState]):
-    """Features of a path network, and behind them what the guide says of each factor.
+    """Features of a path network, and behind them what guides say of each factor.
+
+    Every guide says 0 of what it does not know, so that what they say adds up.
 
     Args:
-        schema: The variables.
-        network: Learns what the guide does not know.
+        schema: The variables; see `guide_kinds`.
+        network: Learns what the guides do not know.
     """
 
     def __init__(self, schema: Schema, network: PathNetwork[Any]) -> None:
         super().__init__()
         self.schema, self.network = schema, network
-        self.guide = NormalGuide(schema)
+        self.guides = nn.ModuleList(kind(schema) for kind in guide_kinds(schema))
         self.width = network.width + GUIDED
         self.asks_many = network.asks_many
+
+    def learn(
+        self,
+        x: Tensor,
+        have: Tensor,
+        weights: Tensor | None = None,
+        units: Units | None = None,
+    ) -> None:
+        """Has the guides read rows; see `NormalGuide.learn`."""
+        for guide in self.guides:
+            guide.learn(x, have, weights, units)
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Features of every factor; see `PathNetwork.forward`."""
         path = self.network(x, query, given, rank)
-        said = self.guide.along(x, query=query, given=given, rank=rank)
-        return path._replace(
-            features=_beside(path.features, *(part[path.row, path.target] for part in said))
-        )
+        said = [g.along(x, query=query, given=given, rank=rank) for g in self.guides]
+        here = [[part[path.row, path.target] for part in parts] for parts in said]
+        return path._replace(features=_beside(path.features, here))
 
     def encode(self, x: Tensor, given: Tensor) -> GuidedState:
         """Encodes the evidence; see `PathNetwork.encode`."""
-        return GuidedState(self.network.encode(x, given), self.guide.believe(x, given))
+        beliefs = [guide.believe(x, given) for guide in self.guides]
+        return GuidedState(self.network.encode(x, given), beliefs)
 
     def ask(self, state: GuidedState, variables: Tensor) -> Tensor:
         """Features of variables; see `PathNetwork.ask`."""
         features = self.network.ask(state.inner, variables)
         variables = variables.expand(len(features), -1)
-        return _beside(features, *self.guide.ask(state.belief, variables))
+        pairs = zip(self.guides, state.beliefs, strict=True)
+        return _beside(features, [guide.ask(belief, variables) for guide, belief in pairs])
 
     def tell(self, state: GuidedState, variables: Tensor, values: Tensor) -> GuidedState:
         """Notes known values; see `PathNetwork.tell`."""
         state.inner = self.network.tell(state.inner, variables, values)
-        state.belief = self.guide.tell(state.belief, variables.expand_as(values), values)
+        pairs, variables = zip(self.guides, state.beliefs, strict=True), variables.expand_as(values)
+        state.beliefs = [guide.tell(belief, variables, values) for guide, belief in pairs]
         return state
 
 
-def _beside(features: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
-    return torch.cat([features, torch.stack([mean, log_deviation], dim=-1)], dim=-1)
+def _beside(features: Tensor, said: Sequence[Sequence[Tensor]]) -> Tensor:
+    both = [torch.stack(tuple(parts), dim=-1) for parts in said]
+    return torch.cat([features, torch.stack(both).sum(dim=0)], dim=-1)

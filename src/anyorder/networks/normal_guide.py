@@ -7,13 +7,15 @@ makes of those before it, and the deviation L_kk. What has become known before s
 normal counts.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from anyorder.networks.normal_mixture import normal_mixture
 from anyorder.networks.normal_moments import bunches, conditioned, from_factor
+from anyorder.networks.unit_scales import Units, UnitScales
 from anyorder.variables import Schema
 
 LEAST = 1e-4
@@ -22,7 +24,7 @@ LEAST = 1e-4
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
 
-MOST_NORMALS, MOST_ENTRIES = 32, 2**14
+MOST_NORMALS, MOST_ENTRIES = 32, 2**16
 """Normals at most, and entries of their covariances: all are decomposed for every row."""
 
 
@@ -30,19 +32,27 @@ MOST_NORMALS, MOST_ENTRIES = 32, 2**14
 class Belief:
     """What is believed of the numbers of each row, given what is known by now.
 
-    Covariances depend on what is known, not on its values: rows that know the same share one.
+    Covariances depend on what is known, not on its values: rows that know the same are a group and
+    share one. What is told after the evidence takes off the outer product of one column a time, so
+    columns are kept in place of a covariance that is changed at every step.
 
     Args:
         logs: Of the weight of each normal, up to a constant. Shape ``(normals, rows)``.
         mean: Shape ``(normals, rows, numbers)``.
-        covariance: Shape ``(normals, groups, numbers, numbers)``.
-        group: Which covariance is a row's. Shape ``(rows,)``.
+        group: Of each row. Shape ``(rows,)``.
+        covariance: Given the evidence. Shape ``(normals, sets, numbers, numbers)``.
+        evidence: Which of these is a group's. Shape ``(groups,)``.
+        columns: That were taken off it. Shape ``(normals, groups, told, numbers)``.
+        variances: What is left on the diagonal. Shape ``(normals, groups, numbers)``.
     """
 
     logs: Tensor
     mean: Tensor
-    covariance: Tensor
     group: Tensor
+    covariance: Tensor
+    evidence: Tensor
+    columns: Tensor
+    variances: Tensor
 
     @property
     def rows(self) -> Tensor:
@@ -51,7 +61,9 @@ class Belief:
 
     def at(self, rows: Tensor) -> "Belief":
         """That of some rows."""
-        return Belief(self.logs[:, rows], self.mean[:, rows], self.covariance, self.group[rows])
+        return replace(
+            self, logs=self.logs[:, rows], mean=self.mean[:, rows], group=self.group[rows]
+        )
 
     def told(self, place: Tensor, values: Tensor, counts: Tensor) -> "Belief":
         """After one number of each row became known.
@@ -64,18 +76,33 @@ class Belief:
         size = self.mean.shape[2] + 1
         key = self.group * size + place.masked_fill(~counts, size - 1)
         keys, group = key.unique(return_inverse=True)
-        before, told = self.covariance[:, keys // size], keys % size
+        parent, told = keys // size, keys % size
         is_told, told = told < size - 1, told.clamp(max=size - 2)
-        one = torch.arange(len(keys), device=keys.device)
-        column = before[:, one, :, told].movedim(0, 1)  # (normals, groups, numbers)
-        variance = column[:, one, told].clamp(min=LEAST**2)
-        gain = column / variance.unsqueeze(-1) * is_told[:, None]
+        column, columns = self._column(parent, told)
+        here = told.expand(len(column), -1).unsqueeze(-1)
+        variance = column.gather(2, here).squeeze(-1).clamp(min=LEAST**2)
+        taken = column * (is_told / variance.sqrt()).unsqueeze(-1)
+        gain = taken / variance.sqrt().unsqueeze(-1)
         surprise = values.to(gain.dtype) - self.mean[:, self.rows, place]
         surprise = surprise.masked_fill(~counts, 0)
-        mean = self.mean + gain[:, group] * surprise.unsqueeze(-1)
         likely = -0.5 * (surprise.square() / variance[:, group] + variance[:, group].log())
-        logs = self.logs + likely.masked_fill(~counts, 0)
-        return Belief(logs, mean, before - gain.unsqueeze(-1) * column.unsqueeze(-2), group)
+        return Belief(
+            logs=self.logs + likely.masked_fill(~counts, 0),
+            mean=self.mean + gain[:, group] * surprise.unsqueeze(-1),
+            group=group,
+            covariance=self.covariance,
+            evidence=self.evidence[parent],
+            columns=torch.cat([columns, taken.unsqueeze(2)], dim=2),
+            variances=self.variances[:, parent] - taken.square(),
+        )
+
+    def _column(self, groups: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """One column of the covariance of each of some groups, and those taken off before."""
+        given = self.covariance[:, self.evidence[groups], :, places].movedim(0, 1)
+        before = self.columns[:, groups]
+        here = places[:, None, None].expand(*before.shape[:3], 1)
+        taken = (before.gather(3, here).mT @ before).squeeze(2)
+        return given - taken, before  # (normals, groups, numbers)
 
 
 class NormalGuide(nn.Module):
@@ -85,6 +112,7 @@ class NormalGuide(nn.Module):
 
     Args:
         schema: Its continuous variables are the numbers; context is not read.
+        most: Normals at most.
 
     Example:
         >>> from anyorder.variables import Variable
@@ -98,6 +126,7 @@ class NormalGuide(nn.Module):
         tensor([[1.]])
     """
 
+    scales: UnitScales
     numbers: Tensor
     place: Tensor
     is_number: Tensor
@@ -106,7 +135,7 @@ class NormalGuide(nn.Module):
     covariances: Tensor
     seen: Tensor
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, most: int = MOST_NORMALS) -> None:
         super().__init__()
         asked = [variable for variable in schema if not variable.context]
         numbers = [i for i, variable in enumerate(asked) if variable.kind == "continuous"]
@@ -118,7 +147,8 @@ class NormalGuide(nn.Module):
         self.register_buffer("place", place, persistent=False)
         self.register_buffer("is_number", is_number, persistent=False)
         size = len(numbers)
-        most = max(1, min(MOST_NORMALS, MOST_ENTRIES // max(1, size**2)))
+        self.scales = UnitScales(size)
+        most = max(1, min(most, MOST_ENTRIES // max(1, size**2)))
         # What is not needed has no weight, and is not looked at.
         self.register_buffer("weights", torch.eye(most)[0])
         self.register_buffer("centers", torch.zeros(most, size))
@@ -126,18 +156,38 @@ class NormalGuide(nn.Module):
         ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, size))
 
-    def learn(self, x: Tensor, have: Tensor, weights: Tensor | None = None) -> None:
+    def learn(
+        self,
+        x: Tensor,
+        have: Tensor,
+        weights: Tensor | None = None,
+        units: Units | None = None,
+    ) -> None:
         """Reads the normals off rows; see `normal_mixture`.
 
         Args:
             x: Values. Shape ``(rows, columns)``.
             have: Which are there. Shape ``(rows, vars)``.
             weights: Of the rows. Shape ``(rows,)``.
+            units: What the numbers are in the units of their columns; normals are of these where
+                that makes left-out rows more probable.
         """
         there = have[:, self.numbers]
         weights = there.new_ones(len(x), dtype=torch.float64) if weights is None else weights
         values = x[:, self.numbers].double()
-        found = normal_mixture(values, there, weights, most=len(self.weights))
+        found, best = normal_mixture(values, there, weights, most=len(self.weights))
+        if units is not None:
+            self.scales.measure(values, there & (weights > 0)[:, None], units)
+            measured, slopes = self.scales.to_units(values), self.scales.log_slopes(values)
+            others = found, -math.inf
+            if self.scales.is_sound():
+                others = normal_mixture(
+                    measured, there, weights, most=len(self.weights), log_slopes=slopes
+                )
+            if others[1] > best:
+                found, values = others[0], measured
+            else:
+                self.scales.reset()
         gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
@@ -186,11 +236,12 @@ class NormalGuide(nn.Module):
         last = (given | query).sum(dim=1, keepdim=True) - 1
         # Not read, and so need not be finite.
         away = away.scatter(2, last.clamp(min=0).expand(len(centers), -1, -1), 0)
-        noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False)
+        noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False).squeeze(-1)
+        scale = lower.diagonal(dim1=-2, dim2=-1)
         # Without the diagonal: no number has a say in its own mean.
-        means = (lower.tril(-1) @ noise).squeeze(-1) + centers[:, order]
-        deviations = lower.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST)
-        likely = -0.5 * noise.squeeze(-1).square() - deviations.log()
+        means = away - scale * noise + centers[:, order]
+        deviations = scale.clamp(min=LEAST)
+        likely = -0.5 * noise.square() - deviations.log()
         # Nor in how much a normal counts.
         before = nn.functional.pad(likely[..., :-1], (1, 0)).cumsum(dim=-1)
         logs = log_weights[:, None, None] + before
@@ -214,19 +265,29 @@ class NormalGuide(nn.Module):
                 own = group[rows] - part[0]
                 mean[:, rows] += (away[:, rows, None] @ gain[:, own])[:, :, 0]
                 logs[:, rows] += from_factor(lower[:, own], away[:, rows])
-        return Belief(logs, mean, torch.cat(left, dim=1), group)
+        covariance = torch.cat(left, dim=1)
+        return Belief(
+            logs=logs,
+            mean=mean,
+            group=group,
+            covariance=covariance,
+            evidence=torch.arange(len(sets), device=x.device),
+            columns=covariance.new_zeros(len(centers), len(sets), 0, centers.shape[1]),
+            variances=covariance.diagonal(dim1=-2, dim2=-1),
+        )
 
     def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
         """After some variables became known; see `PathNetwork.tell`."""
         for variable, value in zip(variables.unbind(1), values.unbind(1), strict=True):
-            belief = belief.told(self.place[variable], value, self.is_number[variable])
+            place = self.place[variable]
+            measured = self.scales.to_units(value, place)
+            belief = belief.told(place, measured, self.is_number[variable])
         return belief
 
     def ask(self, belief: Belief, variables: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and log deviation of variables, two of shape ``(batch, tokens)``."""
         place, is_number = self.place[variables], self.is_number[variables]
-        variances = belief.covariance.diagonal(dim1=-2, dim2=-1)[:, belief.group]
-        variances = variances.clamp(min=LEAST**2)
+        variances = belief.variances[:, belief.group].clamp(min=LEAST**2)
         mean, variance = _moments(belief.logs.unsqueeze(-1), belief.mean, variances)
         found = (part.gather(1, place).float() for part in self._held(mean, variance))
         mean, log_deviation = (part.masked_fill(~is_number, 0) for part in found)
@@ -238,7 +299,9 @@ class NormalGuide(nn.Module):
         No number is less certain than without evidence, when it is about standard normal.
         """
         held = mean.clamp(*self.seen.to(mean))
-        return held, 0.5 * (variance + (mean - held).square()).log().clamp(max=0)
+        deviation = (variance + (mean - held).square()).sqrt()
+        scores, deviation = self.scales.to_scores(held, deviation)
+        return scores, deviation.clamp(LEAST, 1).log()
 
     def _normals(self) -> tuple[Tensor, Tensor, Tensor]:
         """Those that have a weight.
@@ -255,7 +318,7 @@ class NormalGuide(nn.Module):
 
     def _away(self, x: Tensor, known: Tensor, centers: Tensor) -> Tensor:
         """Known numbers less their means, and 0 for others. Shape ``(normals, rows, numbers)``."""
-        away = x[:, self.numbers].to(centers) - centers[:, None]
+        away = self.scales.to_units(x[:, self.numbers].to(centers)) - centers[:, None]
         return away.masked_fill(~known, 0)
 
 

@@ -94,17 +94,24 @@ class NormalMixture(NamedTuple):
         return found
 
 
-def normal_mixture(z: Tensor, have: Tensor, weights: Tensor, *, most: int) -> NormalMixture:
-    """As many normals as the rows bear out, in doubles.
+def normal_mixture(
+    z: Tensor, have: Tensor, weights: Tensor, *, most: int, log_slopes: Tensor | None = None
+) -> tuple[NormalMixture, float]:
+    """As many normals as the rows bear out, in doubles, and how probable they make left-out rows.
 
     Args:
-        z: Normal scores; those that are not there are not read. Shape ``(rows, numbers)``.
+        z: Numbers of about mean 0 and deviation 1; those that are not there are not read.
+            Shape ``(rows, numbers)``.
         have: Which are there. Shape ``(rows, numbers)``.
         weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
         most: Of normals.
+        log_slopes: Of the scale on which densities are counted, if another. Shape of `z`.
     """
     one = _single(z, have, weights)
+    factors = (torch.zeros_like(z) if log_slopes is None else log_slopes).masked_fill(~have, 0)
+    factors = factors[weights > 0].sum(dim=1)
     z, have, weights = (part[:READ] for part in used_rows(z, have, weights))
+    factors = factors[: len(z)]
     left_out = torch.arange(len(z), device=z.device) % LEFT_OUT == 0
 
     def grown(few: NormalMixture, rows: Tensor) -> NormalMixture:
@@ -113,7 +120,7 @@ def normal_mixture(z: Tensor, have: Tensor, weights: Tensor, *, most: int) -> No
 
     def likelihood(found: NormalMixture) -> float:
         logs = found.logs(z[left_out], have[left_out]).logsumexp(dim=1)
-        return float(weights[left_out] @ logs)
+        return float(weights[left_out] @ (logs + factors[left_out]))
 
     few, best, size = one, likelihood(one), 1
     while 2 * size <= most:
@@ -125,9 +132,9 @@ def normal_mixture(z: Tensor, have: Tensor, weights: Tensor, *, most: int) -> No
     several = one
     while len(several.log_weights) < size:
         several = grown(several, left_out | ~left_out)
-    if size == 1 or have.all():
-        return several
-    return _fitted(several, one, several.completed(z, have), weights)
+    if size > 1 and not have.all():
+        several = _fitted(several, one, several.completed(z, have), weights)
+    return several, best
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:

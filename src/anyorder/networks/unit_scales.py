@@ -1,0 +1,114 @@
+"""Numbers on the scale of their units, from normal scores and back.
+
+Measures that follow from each other do so in their units: what is a line there is bent in normal
+scores, each column in its own way. Where tails are long it is the other way round. A scale is a
+table of one in terms of the other at even steps, with lines between them and beyond.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Units = Callable[[Tensor], Tensor]
+"""From normal scores to the units of their columns. Shapes ``(rows, numbers)``."""
+
+POINTS = 257
+"""Of a table. Between two of them a smooth scale is off by some 1e-4 deviations."""
+
+FARTHEST = 8.0
+"""No table goes beyond this normal score."""
+
+
+class UnitScales(nn.Module):
+    """The scales of some numbers; until `measure` is called, units are normal scores.
+
+    Args:
+        size: How many numbers.
+
+    Example:
+        >>> scales, scores = UnitScales(1), torch.linspace(0, 4, 50)[:, None]
+        >>> scales.measure(scores, torch.ones_like(scores).bool(), lambda z: 7 + z**2)
+        >>> again, _ = scales.to_scores(scales.to_units(scores), torch.ones_like(scores))
+        >>> torch.allclose(again, scores, atol=1e-4)
+        True
+    """
+
+    start: Tensor
+    step: Tensor
+    units: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("start", torch.zeros(size))
+        self.register_buffer("step", torch.ones(size))
+        self.register_buffer("units", torch.arange(float(POINTS)).repeat(size, 1))
+
+    def measure(self, z: Tensor, have: Tensor, units: Units) -> None:
+        """Makes the tables, in units of mean 0 and deviation 1 over some rows.
+
+        Args:
+            z: Normal scores. Shape ``(rows, numbers)``.
+            have: Which are there.
+            units: What they are in units.
+        """
+        low = z.masked_fill(~have, FARTHEST).amin(dim=0).clamp(min=-FARTHEST)
+        high = z.masked_fill(~have, -FARTHEST).amax(dim=0).clamp(max=FARTHEST)
+        span = torch.where(high > low, high - low, 1)
+        part = torch.linspace(0, 1, POINTS, dtype=z.dtype, device=z.device)
+        table = units(low + span * part[:, None]).to(z)
+        measured, counts = units(z.masked_fill(~have, 0)).to(z), have.sum(dim=0).clamp(min=1)
+        mean = measured.masked_fill(~have, 0).sum(dim=0) / counts
+        away = (measured - mean).masked_fill(~have, 0)
+        deviation = (away.square().sum(dim=0) / counts).sqrt()
+        deviation = torch.where(deviation > 0, deviation, 1)
+        self.start.copy_(low)
+        self.step.copy_(span / (POINTS - 1))
+        self.units.copy_(((table - mean) / deviation).T)
+
+    def is_sound(self) -> bool:
+        """Whether all units are finite and rise from point to point."""
+        return bool(self.units.isfinite().all() and (self.units.diff(dim=1) > 0).all())
+
+    def reset(self) -> None:
+        """Back to normal scores."""
+        self.load_state_dict(UnitScales(len(self.start)).state_dict())
+
+    def to_units(self, z: Tensor, places: Tensor | None = None) -> Tensor:
+        """Normal scores in units.
+
+        Args:
+            z: Shape ``(rows, numbers)``, or any if `places` are given.
+            places: Whose they are. Shape of `z`.
+        """
+        places, below, slope = self._piece(z, places)
+        within = (z - self.start[places]) / self.step[places] - below
+        return self.units[places, below].to(z) + within * self.step[places] * slope
+
+    def log_slopes(self, z: Tensor) -> Tensor:
+        """Of units in normal scores, by the log: what a density changes by. Shape of `z`."""
+        return self._piece(z, None)[2].log()
+
+    def to_scores(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        """Means in units, and deviations about them, as normal scores.
+
+        Shapes ``(rows, numbers)``.
+        """
+        ends = [self._scores(mean + side * deviation) for side in (-1, 0, 1)]
+        return ends[1], 0.5 * (ends[2] - ends[0])
+
+    def _piece(self, z: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Whose a score is, the point below it, and the slope there."""
+        if places is None:
+            places = torch.arange(len(self.start), device=z.device).expand(z.shape)
+        step = self.step[places].to(z)
+        below = ((z - self.start[places]) / step).nan_to_num().floor().clamp(0, POINTS - 2).long()
+        rise = self.units[places, below + 1].to(z) - self.units[places, below].to(z)
+        return places, below, rise / step
+
+    def _scores(self, units: Tensor) -> Tensor:
+        table, values = self.units.to(units), units.T.contiguous()
+        below = torch.searchsorted(table, values).clamp(1, POINTS - 1) - 1
+        left, right = table.gather(1, below), table.gather(1, below + 1)
+        steps = below + (values - left) / (right - left)
+        return (self.start[:, None] + self.step[:, None] * steps).T.to(units)

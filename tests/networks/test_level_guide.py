@@ -1,0 +1,184 @@
+"""The normal distribution that guides categories: numbers for levels, logits, and its limits."""
+
+import math
+
+import pytest
+import torch
+
+from anyorder import Schema, Variable
+from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.model import AnyOrderModel
+from anyorder.networks.guided import MOST_GUIDED, GuidedNetwork, guide_kinds
+from anyorder.networks.level_guide import SUREST, LevelGuide
+from anyorder.networks.level_scores import level_scores
+from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.queries import log_prob
+from tests.oracle import normal_given
+
+BINARY, COLOUR = ("no", "yes"), ("red", "green", "blue")
+
+
+@pytest.fixture
+def schema():
+    return Schema(
+        (
+            Variable.categorical("a", BINARY),
+            Variable.continuous("b"),
+            Variable.categorical("c", COLOUR),
+            Variable.categorical("d", BINARY),
+            Variable.continuous("e"),
+        )
+    )
+
+
+@pytest.fixture
+def x(generator):
+    """Columns that follow two hidden numbers; blue lies between red and green."""
+    hidden = torch.randn(600, 2, generator=generator)
+    rows = hidden @ torch.randn(2, 5, generator=generator)
+    rows = rows + 0.7 * torch.randn(rows.shape, generator=generator)
+    rows[:, 0] = (rows[:, 0] > 0.5).float()
+    rows[:, 2] = torch.tensor([0.0, 2.0, 1.0])[(rows[:, 2] > -0.5).long() + (rows[:, 2] > 0.5)]
+    rows[:, 3] = (rows[:, 3] > -0.2).float()
+    return rows
+
+
+@pytest.fixture
+def guide(schema, x):
+    found = LevelGuide(schema)
+    found.learn(x, torch.ones_like(x, dtype=torch.bool))
+    return found
+
+
+def slow(guide, row, known, target):
+    """What the guide says by the oracle: of the second of two levels a logit, 0 of numbers."""
+    if target in (1, 4):
+        return 0.0, 0.0
+    numbers = guide._as_numbers(row[None])[0].tolist()
+    center, covariance = (part[0].tolist() for part in guide.normal._parts()[1:])
+    told = {i: numbers[i] for i in range(5) if known[i]}
+    mean, variance = normal_given(center, covariance, told, target)
+    low, high = guide.normal.seen[:, target].tolist()
+    held = min(max(mean, low), high)
+    log_deviation = min(0.0, 0.5 * math.log(variance + (mean - held) ** 2))
+    if target == 2:
+        return held, log_deviation
+    no, yes = guide.scores[guide.place[target], :2].tolist()
+    share = min(max((held - no) / (yes - no), SUREST), 1 - SUREST)
+    return math.log(share / (1 - share)), log_deviation
+
+
+def test_paths_and_steps_are_those_of_the_oracle(guide, x, generator):
+    given = torch.rand(20, 5, generator=generator) < 0.4
+    rank = torch.stack([torch.randperm(5, generator=generator) for _ in given])
+    said = guide.along(x[:20], query=~given, given=given, rank=rank)
+    for row in range(20):
+        belief, known = guide.believe(x[row, None], given[row, None]), given[row].clone()
+        for target in rank[row].argsort().tolist():
+            if given[row, target]:
+                continue
+            asked = torch.tensor([[target]])
+            expected = pytest.approx(slow(guide, x[row], known, target), abs=1e-4)
+            assert tuple(part[row, target].item() for part in said) == expected
+            assert tuple(part.item() for part in guide.ask(belief, asked)) == expected
+            belief = guide.tell(belief, asked, x[row, target].view(1, 1))
+            known[target] = True
+
+
+def test_what_is_not_known_is_not_read(guide, x):
+    given = torch.tensor([[True, False, False, True, False]]).expand(50, -1)
+    other = x[:50].clone()
+    other[:, 1:3] = torch.tensor([9.0, 0.0])
+    asked = torch.tensor([[2]]).expand(50, -1)
+    for rows in (x[:50], other):
+        rows[:, 4] = -3.0
+    said = [guide.ask(guide.believe(rows, given), asked) for rows in (x[:50], other)]
+    assert all((one == two).all() for one, two in zip(*said, strict=True))
+
+
+def test_levels_are_numbered_as_all_else_follows_them_best(generator):
+    """No other numbers of mean 0 and deviation 1 have larger squared covariances with the rest."""
+    rows = 4000
+    codes = torch.randint(4, (rows, 2), generator=generator)
+    codes[:, 1] = torch.where(torch.rand(rows, generator=generator) < 0.5, codes[:, 0], codes[:, 1])
+    numbers = torch.randn(rows, 2, generator=generator)
+    numbers[:, 0] += torch.tensor([0.0, 2.0, -1.0, 0.5])[codes[:, 0]]
+    numbers = (numbers - numbers.mean(0)) / numbers.std(0)
+    have = torch.ones(rows, 4, dtype=torch.bool)
+    found = level_scores(codes, numbers, have, sizes=[4, 4])
+    shares = torch.stack([(codes == level).double().mean(0) for level in range(4)], dim=1)
+    hit = torch.nn.functional.one_hot(codes[:, 1], 4).double()
+    facets = torch.cat([numbers.double(), (hit - shares[1]) / shares[1].sqrt()], dim=1)
+
+    def followed(scores):
+        return float((scores[codes[:, 0]] @ facets / rows).square().sum())
+
+    assert float(shares[0] @ found[0]) == pytest.approx(0, abs=1e-3)
+    assert float(shares[0] @ found[0].square()) == pytest.approx(1, abs=1e-3)
+    for _ in range(300):
+        other = torch.randn(4, generator=generator).double()
+        other = other - shares[0] @ other
+        other = other / (shares[0] @ other.square()).sqrt()
+        assert followed(other) < followed(found[0]) * 1.001
+
+
+def test_weights_have_no_unit_and_gaps_are_not_read(schema, x, generator):
+    have = torch.rand(x.shape, generator=generator) < 0.8
+    weights = torch.rand(len(x), generator=generator)
+    guides = [LevelGuide(schema) for _ in range(3)]
+    guides[0].learn(x, have, weights)
+    guides[1].learn(x, have, weights * 1e-9)
+    guides[2].learn(x.masked_fill(~have, torch.nan), have, weights)
+    for other in guides[1:]:
+        for name, buffer in guides[0].state_dict().items():
+            torch.testing.assert_close(buffer, other.state_dict()[name])
+
+
+def test_a_level_without_rows_is_possible_and_a_column_without_any_says_nothing(schema, x):
+    have = torch.ones_like(x, dtype=torch.bool)
+    have[:, 2] = False
+    x[:, 0] = 0
+    guide = LevelGuide(schema)
+    guide.learn(x, have)
+    given = torch.tensor([[False, True, False, True, True]]).expand(30, -1)
+    for target in (0, 2, 3):
+        said = guide.ask(guide.believe(x[:30], given), torch.tensor([[target]]).expand(30, -1))
+        assert all(part.isfinite().all() for part in said)
+    logit, _ = guide.ask(guide.believe(x[:30], given), torch.tensor([[0]]).expand(30, -1))
+    assert (logit.sigmoid() < 0.02).all()
+
+
+def test_an_untrained_model_knows_pairs_of_categories(generator):
+    """The best linear guess of one indicator from another is the share of rows, exactly."""
+    schema = Schema(tuple(Variable.categorical(name, BINARY) for name in "ab"))
+    a = (torch.rand(4000, generator=generator) < 0.3).float()
+    b = (torch.rand(4000, generator=generator) < torch.where(a == 1, 0.9, 0.2)).float()
+    x = torch.stack([a, b], dim=1)
+    torch.manual_seed(0)
+    inner = PathTransformer(schema, layers=1, width=16, heads=2, positions="absolute", shared=False)
+    network = GuidedNetwork(schema, inner)
+    network.learn(x, torch.ones_like(x, dtype=torch.bool))
+    conditionals = MixedConditionals(schema, width=18, guided=True)
+    model = AnyOrderModel(schema, network, conditionals, RemoveGreatest(lexicographic(2))).eval()
+    asked = torch.tensor([[False, True]]).expand(2, -1)
+    rows = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+    found = log_prob(model, rows, query=asked, given=~asked).exp()
+    truth = torch.stack([b[a == 0].mean(), b[a == 1].mean()])
+    # The head says little of its own at first: a tenth of features of deviation one.
+    torch.testing.assert_close(found.float(), truth, atol=0.08, rtol=0)
+
+
+def test_which_guides_there_are():
+    number, category = Variable.continuous, Variable.categorical
+    numbers = [number(f"n{i}") for i in range(3)]
+    categories = [category(f"c{i}", BINARY) for i in range(MOST_GUIDED)]
+    assert guide_kinds(Schema(tuple(numbers))) == [NormalGuide]
+    assert guide_kinds(Schema(tuple(categories))) == [LevelGuide]
+    assert guide_kinds(Schema((*numbers, *categories[:2]))) == [NormalGuide, LevelGuide]
+    assert guide_kinds(Schema((*numbers[:1], *categories[:1]))) == [LevelGuide]
+    assert guide_kinds(Schema(tuple(categories[:1]))) == []
+    assert guide_kinds(Schema((*numbers, *categories))) == [NormalGuide]
+    context = category("always given", BINARY, context=True)
+    assert guide_kinds(Schema((*numbers[:1], context))) == []

@@ -1,0 +1,125 @@
+"""Normal scores and units: there, back, and which of them a guide takes."""
+
+import math
+
+import pytest
+import torch
+
+from anyorder import Schema, Variable
+from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.unit_scales import POINTS, UnitScales
+
+
+@pytest.fixture
+def z(generator):
+    return torch.randn(500, 2, generator=generator).double()
+
+
+def units(z):
+    """A bend and a line."""
+    return torch.stack([z[:, 0].exp(), 100 + 3 * z[:, 1]], dim=1)
+
+
+def measured(z):
+    scales = UnitScales(2)
+    scales.measure(z, torch.ones_like(z, dtype=torch.bool), units)
+    return scales
+
+
+def test_units_have_mean_0_and_deviation_1_and_lead_back(z):
+    scales = measured(z)
+    found, exact = scales.to_units(z), units(z)
+    exact = (exact - exact.mean(dim=0)) / exact.std(dim=0, correction=0)
+    # Lines between points of a bend: the square of a step times an eighth of the second derivative.
+    step = (z[:, 0].max() - z[:, 0].min()) / (POINTS - 1)
+    bend = z[:, 0].exp().max() / units(z)[:, 0].std(correction=0)
+    assert (found - exact).abs().max() < step**2 / 8 * bend + 1e-5
+    back, _ = scales.to_scores(found, torch.ones_like(found))
+    torch.testing.assert_close(back, z, atol=1e-4, rtol=1e-4)
+    places = torch.tensor([1, 0, 1])
+    each = scales.to_units(z[[0, 1, 2], places], places)
+    torch.testing.assert_close(each, found[[0, 1, 2], places])
+
+
+def test_beyond_what_was_seen_scales_go_on_as_lines(z):
+    scales = measured(z)
+    far = torch.tensor([[20.0, 20.0], [-20.0, -20.0]]).double()
+    back, _ = scales.to_scores(scales.to_units(far), torch.ones_like(far))
+    torch.testing.assert_close(back, far, atol=1e-3, rtol=1e-3)
+
+
+def test_slopes_and_deviations_are_those_of_the_scale(z):
+    scales = measured(z)
+    slopes = scales.log_slopes(z)
+    deviation = units(z).std(dim=0, correction=0)
+    torch.testing.assert_close(slopes[:, 0], z[:, 0] - deviation[0].log(), atol=0.02, rtol=0)
+    torch.testing.assert_close(
+        slopes[:, 1], (3 / deviation[1]).log().expand(500), atol=1e-3, rtol=0
+    )
+    small = torch.full_like(z, 1e-3)
+    found = scales.to_scores(scales.to_units(z), small)[1]
+    torch.testing.assert_close((small / found).log(), slopes, atol=0.03, rtol=0)
+
+
+def test_until_they_are_measured_units_are_normal_scores(z):
+    scales = UnitScales(2)
+    torch.testing.assert_close(scales.to_units(z), z)
+    changed = measured(z)
+    changed.reset()
+    torch.testing.assert_close(changed.to_units(z), z)
+    torch.testing.assert_close(changed.to_scores(z, z.abs())[1], z.abs())
+
+
+def sums(generator, rows=1500):
+    """Two skewed measures and their sum, nearly, as normal scores and back."""
+    parts = torch.randn(rows, 2, generator=generator).double().exp()
+    whole = parts.sum(dim=1) * (1 + 0.01 * torch.randn(rows, generator=generator))
+    return torch.cat([parts, whole[:, None]], dim=1).log()
+
+
+def test_a_guide_takes_the_units_where_measures_add_up(generator):
+    """A sum of two measures is a line in their units, and bent in normal scores."""
+    schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
+    z = sums(generator).float()
+    have = torch.ones_like(z, dtype=torch.bool)
+    plain, guide = NormalGuide(schema), NormalGuide(schema)
+    plain.learn(z, have)
+    guide.learn(z, have, None, torch.exp)
+    assert torch.equal(plain.scales.units, UnitScales(3).units)
+    assert not torch.equal(guide.scales.units, plain.scales.units)
+    fresh = sums(generator, 300).float()
+    nothing = torch.zeros_like(fresh, dtype=torch.bool)
+    nats = []
+    for found in (plain, guide):
+        mean, log = found.along(fresh, query=~nothing, given=nothing, rank=torch.arange(3))
+        away = (fresh[:, 2] - mean[:, 2]) * (-log[:, 2]).exp()
+        nats.append(float((-0.5 * away.square() - log[:, 2]).mean() - 0.5 * math.log(2 * math.pi)))
+    assert nats[1] > nats[0] + 0.2  # measured: 0.6 nats more of the sum given its parts
+
+
+def test_a_guide_keeps_normal_scores_where_tails_are_long(generator):
+    schema = Schema(tuple(Variable.continuous(name) for name in "ab"))
+    z = torch.randn(1000, 2, generator=generator)
+    z[:, 1] = z[:, 0] + 0.1 * z[:, 1]
+    have = torch.ones_like(z, dtype=torch.bool)
+    for long in (lambda z: (3 * z).exp(), lambda z: torch.where(z > 2, 1e300, z.double())):
+        guide, plain = NormalGuide(schema), NormalGuide(schema)
+        guide.learn(z, have, None, long)
+        plain.learn(z, have)
+        for name, buffer in plain.state_dict().items():
+            assert torch.equal(buffer, guide.state_dict()[name])
+
+
+def test_one_pass_and_steps_agree_in_units(generator):
+    schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
+    z = sums(generator).float()
+    guide, have = NormalGuide(schema), torch.ones_like(z, dtype=torch.bool)
+    guide.learn(z, have, None, torch.exp)
+    given = torch.tensor([[True, False, False]]).expand(40, -1)
+    said = guide.along(z[:40], query=~given, given=given, rank=torch.arange(3))
+    belief = guide.believe(z[:40], given)
+    for target in (1, 2):
+        asked = torch.full((40, 1), target)
+        for one, other in zip(guide.ask(belief, asked), said, strict=True):
+            torch.testing.assert_close(one[:, 0], other[:, target], atol=1e-4, rtol=1e-4)
+        belief = guide.tell(belief, asked, z[:40, target, None])
