@@ -9,7 +9,7 @@ from anyorder import Schema, Variable
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.model import AnyOrderModel
 from anyorder.networks.guided import MOST_GUIDED, GuidedNetwork, guide_kinds
-from anyorder.networks.level_guide import SUREST, LevelGuide
+from anyorder.networks.level_guide import SHARE, SUREST, LevelGuide
 from anyorder.networks.level_scores import level_scores
 from anyorder.networks.normal_guide import NormalGuide
 from anyorder.networks.path_transformer import PathTransformer
@@ -66,7 +66,9 @@ def slow(guide, row, known, target):
     if target == 2:
         return held, log_deviation
     no, yes = guide.scores[guide.place[target], :2].tolist()
-    share = min(max((held - no) / (yes - no), SUREST), 1 - SUREST)
+    usual = -no / (yes - no)
+    least, most = min(SUREST, SHARE * usual), 1 - min(SUREST, SHARE * (1 - usual))
+    share = min(max((held - no) / (yes - no), least), most)
     return math.log(share / (1 - share)), log_deviation
 
 
@@ -122,6 +124,31 @@ def test_levels_are_numbered_as_all_else_follows_them_best(generator):
         other = other - shares[0] @ other
         other = other / (shares[0] @ other.square()).sqrt()
         assert followed(other) < followed(found[0]) * 1.001
+
+
+def test_columns_of_another_mean_and_gaps_do_not_number_levels(generator):
+    """Zeros that are far from the mean, and gaps that depend on the level, say nothing of it."""
+    rows, places = 3000, torch.tensor([-1.2, 0.0, 1.2])
+    codes = torch.randint(3, (rows, 1), generator=generator)
+    follows = places[codes] + 0.5 * torch.randn(rows, 1, generator=generator)
+    spike = torch.where(torch.rand(rows, 1, generator=generator) < 0.9, -2.2, 0.3)
+    gappy = 3 + torch.randn(rows, 1, generator=generator)
+    have = torch.ones(rows, 4, dtype=torch.bool)
+    have[:, 3] = torch.rand(rows, generator=generator) < torch.tensor([0.9, 0.1, 0.9])[codes[:, 0]]
+    found = level_scores(codes, torch.cat([follows, spike, gappy], dim=1), have, sizes=[3])[0]
+    found = found * found[2].sign()
+    torch.testing.assert_close(found.float(), places, atol=0.15, rtol=0)
+
+
+def test_one_row_of_great_weight_leaves_numbers_of_deviation_1(generator):
+    codes = torch.randint(3, (2000, 1), generator=generator)
+    numbers = codes + torch.randn(2000, 1, generator=generator)
+    weights = torch.ones(2000)
+    weights[0] = 100
+    have = torch.ones(2000, 2, dtype=torch.bool)
+    found = level_scores(codes, numbers, have, weights, sizes=[3])[0]
+    spread = (weights @ found[codes[:, 0]].square().float()) / weights.sum()
+    assert float(spread) == pytest.approx(1, abs=0.1)
 
 
 def test_weights_have_no_unit_and_gaps_are_not_read(schema, x, generator):

@@ -70,6 +70,29 @@ def test_until_they_are_measured_units_are_normal_scores(z):
     torch.testing.assert_close(changed.to_scores(z, z.abs())[1], z.abs())
 
 
+def test_what_did_not_vary_stays_a_normal_score(z):
+    """A mean of 0.1 over many rows is not exactly 0.1: that is no deviation."""
+    z[:, 1] = 0.25
+    scales = UnitScales(2)
+    scales.measure(z, torch.ones_like(z, dtype=torch.bool), lambda z: torch.full_like(z, 0.1))
+    torch.testing.assert_close(scales.to_units(z), z)
+    nothing = torch.zeros_like(z, dtype=torch.bool)
+    scales.measure(z, nothing, units)
+    torch.testing.assert_close(scales.to_units(z), z)
+    scales.measure(z, ~nothing, units)
+    torch.testing.assert_close(scales.to_units(z)[:, 1], z[:, 1])
+    assert (scales.to_units(z)[:, 0] - z[:, 0]).abs().max() > 0.5
+
+
+def test_learning_anew_forgets_the_units(generator):
+    schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
+    z = sums(generator).float()
+    guide, have = NormalGuide(schema), torch.ones_like(z, dtype=torch.bool)
+    guide.learn(z, have, None, torch.exp)
+    guide.learn(z, have)
+    assert torch.equal(guide.scales.units, UnitScales(3).units)
+
+
 def sums(generator, rows=1500):
     """Two skewed measures and their sum, nearly, as normal scores and back."""
     parts = torch.randn(rows, 2, generator=generator).double().exp()

@@ -82,7 +82,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Of its attention; divides the width.
         head: Of densities: "mixture", "spline" or "energy".
         dropout: Share that is dropped in training.
-        guide: Whether numbers start from what joint normal distributions say of them, so that
+        guide: Whether columns start from what joint normal distributions say of them, so that
             lines, bends and clusters need not be learnt.
         members: Models that are trained apart, each for its share of the time, and averaged. By
             default several where the table is small for the time, and one where `max_steps` is set.

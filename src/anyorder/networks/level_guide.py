@@ -13,8 +13,9 @@ from anyorder.networks.normal_guide import Belief, NormalGuide
 from anyorder.networks.unit_scales import Units
 from anyorder.variables import Schema, Variable
 
-SUREST = 0.01
-"""No level is less probable by the guide: lines lead below 0 and above 1."""
+SUREST, SHARE = 0.01, 0.3
+"""No level is less probable by the guide, or than this part of its share of the rows: lines lead
+below 0 and above 1."""
 
 
 class LevelGuide(nn.Module):
@@ -106,7 +107,9 @@ class LevelGuide(nn.Module):
         self, mean: Tensor, log_deviation: Tensor, variables: Tensor
     ) -> tuple[Tensor, Tensor]:
         low, high = self.scores[self.place[variables], :2].unbind(dim=-1)
-        share = ((mean - low) / (high - low)).clamp(SUREST, 1 - SUREST)
+        usual, guess = -low / (high - low), (mean - low) / (high - low)
+        least, most = SHARE * usual, 1 - SHARE * (1 - usual)
+        share = guess.clamp(min=least.clamp(max=SUREST), max=most.clamp(min=1 - SUREST))
         said = torch.where(self.has_two[variables], share.logit(), mean)
         is_number = self.place[variables] < 0
         return said.masked_fill(is_number, 0), log_deviation.masked_fill(is_number, 0)

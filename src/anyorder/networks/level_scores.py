@@ -1,8 +1,9 @@
 """Each level of a category as a number, so that a normal distribution can have it beside others.
 
 Of two levels all numbers say the same. Several levels get those that go along best with the other
-columns: of all ways to number them, the one whose squared correlations with numbers and with
-levels of other categories have the greatest sum, which a singular value decomposition finds.
+columns: of all ways to number them, the one that tells most of numbers and of levels of other
+categories, by the sum of squared correlations (of levels each by its share of a category's), which
+a singular value decomposition finds.
 
 Reference: Gifi (1990), Nonlinear Multivariate Analysis: levels that are quantified.
 """
@@ -55,18 +56,18 @@ def level_scores(
     most = CELLS // max(1, numbers.shape[1] + sum(size for size in sizes if size <= FACETS))
     used = (weights > 0).nonzero().squeeze(1)[: min(READ, most)]
     codes, numbers, have, weights = codes[used], numbers[used], have[used], weights[used].double()
-    weights = weights / weights.max() if len(used) else weights
+    if len(used):
+        weights = weights / weights.max()
+        weights = weights * (weights.sum() / weights.square().sum())  # as many as they are worth
     shares = [_shares(codes[:, i], have[:, i], weights, size) for i, size in enumerate(sizes)]
-    facets, owner = _facets(codes, numbers, have, shares)
-    facets *= weights[:, None]
+    facets, owner = _facets(codes, numbers, have, weights, shares)
     found = torch.zeros(len(sizes), max(sizes, default=0), dtype=torch.float64).to(codes.device)
     for place, share in enumerate(shares):
         scores = torch.arange(len(share)).to(share)
         if len(share) > 2:
             rows = have[:, place]
             others = facets[rows][:, owner != place]
-            total = weights[rows].sum() * share
-            scores = _followed(codes[rows, place], others, total, share)
+            scores = _followed(codes[rows, place], others, weights[rows], share)
         away = scores - share @ scores
         found[place, : len(share)] = away / (share @ away.square()).sqrt().clamp(min=LEAST)
     return found
@@ -80,28 +81,40 @@ def _shares(codes: Tensor, have: Tensor, weights: Tensor, size: int) -> Tensor:
 
 
 def _facets(
-    codes: Tensor, numbers: Tensor, have: Tensor, shares: Sequence[Tensor]
+    codes: Tensor, numbers: Tensor, have: Tensor, weights: Tensor, shares: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """What categories are numbered by, 0 in gaps, and whose levels they are: numbers are nobody's.
+    """What categories are numbered by, NaN in gaps, and whose levels they are, if not numbers.
 
     An indicator is divided by the root of its share, so that all of a category count alike.
     """
-    facets = [numbers.double().masked_fill(~have[:, len(shares) :], 0)]
+    there = have[:, len(shares) :]
+    count = (weights @ there.double()).clamp(min=LEAST)
+    away = numbers.double().masked_fill(~there, 0)
+    away = (away - weights @ away / count).masked_fill(~there, 0)
+    deviation = (weights @ away.square() / count).sqrt().clamp(min=LEAST)
+    facets = [(away / deviation).masked_fill(~there, torch.nan)]
     owner = [-1] * numbers.shape[1]
     for place, share in enumerate(shares):
         if len(share) <= FACETS:
             hit = codes[:, place, None] == torch.arange(len(share), device=codes.device)
             away = (hit.double() - share) / share.sqrt()
-            facets.append(away.masked_fill(~have[:, place, None], 0))
+            facets.append(away.masked_fill(~have[:, place, None], torch.nan))
             owner += [place] * len(share)
     return torch.cat(facets, dim=1), torch.tensor(owner, device=codes.device)
 
 
-def _followed(codes: Tensor, others: Tensor, total: Tensor, share: Tensor) -> Tensor:
+def _followed(codes: Tensor, others: Tensor, weights: Tensor, share: Tensor) -> Tensor:
     """Of numbers for levels those that the means of all else follow best; any, if nothing does."""
-    sums = others.new_zeros(len(share), others.shape[1]).index_add_(0, codes, others)
-    means = sums / (total + DOUBT)[:, None]
-    if not means.any():
+    there = ~others.isnan()
+    counted = there * weights[:, None]
+    mean = (others.nan_to_num() * counted).sum(dim=0) / counted.sum(dim=0).clamp(min=LEAST)
+    away = (others - mean).nan_to_num() * counted
+    empty = others.new_zeros(len(share), others.shape[1])
+    rows = empty.index_add(0, codes, counted)
+    means = empty.index_add(0, codes, away) / (rows + DOUBT)
+    weighed = means * share.sqrt()[:, None]
+    weighed = weighed - share.sqrt()[:, None] * (share.sqrt() @ weighed)  # no number for all levels
+    if not weighed.abs().max() > LEAST:
         return torch.arange(len(share)).to(share)
-    left = torch.linalg.svd(means * share.sqrt()[:, None], full_matrices=False)[0]
+    left = torch.linalg.svd(weighed, full_matrices=False)[0]
     return left[:, 0] / share.sqrt()

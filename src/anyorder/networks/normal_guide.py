@@ -7,7 +7,6 @@ makes of those before it, and the deviation L_kk. What has become known before s
 normal counts.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -99,7 +98,9 @@ class Belief:
     def _column(self, groups: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """One column of the covariance of each of some groups, and those taken off before."""
         given = self.covariance[:, self.evidence[groups], :, places].movedim(0, 1)
-        before = self.columns[:, groups]
+        every = torch.arange(len(self.evidence), device=groups.device)
+        # They are many, and most steps leave the groups as they are.
+        before = self.columns if torch.equal(groups, every) else self.columns[:, groups]
         here = places[:, None, None].expand(*before.shape[:3], 1)
         taken = (before.gather(3, here).mT @ before).squeeze(2)
         return given - taken, before  # (normals, groups, numbers)
@@ -175,17 +176,15 @@ class NormalGuide(nn.Module):
         there = have[:, self.numbers]
         weights = there.new_ones(len(x), dtype=torch.float64) if weights is None else weights
         values = x[:, self.numbers].double()
-        found, best = normal_mixture(values, there, weights, most=len(self.weights))
+        most = len(self.weights)
+        self.scales.reset()
+        found, best = normal_mixture(values, there, weights, most=most)
         if units is not None:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
             measured, slopes = self.scales.to_units(values), self.scales.log_slopes(values)
-            others = found, -math.inf
-            if self.scales.is_sound():
-                others = normal_mixture(
-                    measured, there, weights, most=len(self.weights), log_slopes=slopes
-                )
-            if others[1] > best:
-                found, values = others[0], measured
+            other, nats = normal_mixture(measured, there, weights, most=most, log_slopes=slopes)
+            if nats > best:
+                found, values = other, measured
             else:
                 self.scales.reset()
         gone = ~there | (weights <= 0)[:, None]

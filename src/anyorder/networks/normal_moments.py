@@ -12,7 +12,7 @@ Reference: Dempster, Laird and Rubin (1977), section 4.1.
 import torch
 from torch import Tensor
 
-PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 """Rows that the prior counts for, of which the best is taken."""
 
 CAUTIOUS = 10.0

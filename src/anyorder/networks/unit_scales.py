@@ -47,28 +47,29 @@ class UnitScales(nn.Module):
     def measure(self, z: Tensor, have: Tensor, units: Units) -> None:
         """Makes the tables, in units of mean 0 and deviation 1 over some rows.
 
+        Numbers that did not vary, or whose units do not rise from point to point, as those of the
+        longest tails in single precision, stay normal scores.
+
         Args:
             z: Normal scores. Shape ``(rows, numbers)``.
             have: Which are there.
             units: What they are in units.
         """
+        self.reset()
         low = z.masked_fill(~have, FARTHEST).amin(dim=0).clamp(min=-FARTHEST)
         high = z.masked_fill(~have, -FARTHEST).amax(dim=0).clamp(max=FARTHEST)
-        span = torch.where(high > low, high - low, 1)
         part = torch.linspace(0, 1, POINTS, dtype=z.dtype, device=z.device)
-        table = units(low + span * part[:, None]).to(z)
+        table = units(low + (high - low) * part[:, None]).to(z)
         measured, counts = units(z.masked_fill(~have, 0)).to(z), have.sum(dim=0).clamp(min=1)
         mean = measured.masked_fill(~have, 0).sum(dim=0) / counts
         away = (measured - mean).masked_fill(~have, 0)
         deviation = (away.square().sum(dim=0) / counts).sqrt()
-        deviation = torch.where(deviation > 0, deviation, 1)
-        self.start.copy_(low)
-        self.step.copy_(span / (POINTS - 1))
-        self.units.copy_(((table - mean) / deviation).T)
-
-    def is_sound(self) -> bool:
-        """Whether all units are finite and rise from point to point."""
-        return bool(self.units.isfinite().all() and (self.units.diff(dim=1) > 0).all())
+        found = ((table - mean) / deviation).T.to(self.units)
+        rises = found.isfinite().all(dim=1) & (found.diff(dim=1) > 0).all(dim=1)
+        sound = (rises & (high > low)).nonzero().squeeze(1)
+        self.start[sound] = low[sound].to(self.start)
+        self.step[sound] = ((high - low)[sound] / (POINTS - 1)).to(self.step)
+        self.units[sound] = found[sound]
 
     def reset(self) -> None:
         """Back to normal scores."""
