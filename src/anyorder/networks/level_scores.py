@@ -60,14 +60,16 @@ def level_scores(
         weights = weights / weights.max()
         weights = weights * (weights.sum() / weights.square().sum())  # as many as they are worth
     shares = [_shares(codes[:, i], have[:, i], weights, size) for i, size in enumerate(sizes)]
-    facets, owner = _facets(codes, numbers, have, weights, shares)
+    facets, counted, owner = _facets(codes, numbers, have, weights, shares)
     found = torch.zeros(len(sizes), max(sizes, default=0), dtype=torch.float64).to(codes.device)
     for place, share in enumerate(shares):
         scores = torch.arange(len(share)).to(share)
         if len(share) > 2:
-            rows = have[:, place]
-            others = facets[rows][:, owner != place]
-            scores = _followed(codes[rows, place], others, weights[rows], share)
+            rows, empty = have[:, place], facets.new_zeros(len(share), facets.shape[1])
+            sums = empty.index_add(0, codes[rows, place], facets[rows])
+            total = empty.index_add(0, codes[rows, place], counted[rows])
+            others = owner != place
+            scores = _followed(sums[:, others], total[:, others], share)
         away = scores - share @ scores
         found[place, : len(share)] = away / (share @ away.square()).sqrt().clamp(min=LEAST)
     return found
@@ -82,39 +84,44 @@ def _shares(codes: Tensor, have: Tensor, weights: Tensor, size: int) -> Tensor:
 
 def _facets(
     codes: Tensor, numbers: Tensor, have: Tensor, weights: Tensor, shares: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """What categories are numbered by, NaN in gaps, and whose levels they are, if not numbers.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What categories are numbered by, times the weights of its rows; these; whose levels it is.
 
-    An indicator is divided by the root of its share, so that all of a category count alike.
+    Numbers are nobody's. An indicator is divided by the root of its share, so that all of a
+    category count alike.
     """
     there = have[:, len(shares) :]
     count = (weights @ there.double()).clamp(min=LEAST)
     away = numbers.double().masked_fill(~there, 0)
     away = (away - weights @ away / count).masked_fill(~there, 0)
-    deviation = (weights @ away.square() / count).sqrt().clamp(min=LEAST)
-    facets = [(away / deviation).masked_fill(~there, torch.nan)]
-    owner = [-1] * numbers.shape[1]
+    facets = [away / (weights @ away.square() / count).sqrt().clamp(min=LEAST)]
+    counted, owner = [there], [-1] * numbers.shape[1]
     for place, share in enumerate(shares):
         if len(share) <= FACETS:
             hit = codes[:, place, None] == torch.arange(len(share), device=codes.device)
-            away = (hit.double() - share) / share.sqrt()
-            facets.append(away.masked_fill(~have[:, place, None], torch.nan))
+            mine = have[:, place, None].expand(hit.shape)
+            facets.append(((hit.double() - share) / share.sqrt()).masked_fill(~mine, 0))
+            counted.append(mine)
             owner += [place] * len(share)
-    return torch.cat(facets, dim=1), torch.tensor(owner, device=codes.device)
+    rows = weights[:, None]
+    whose = torch.tensor(owner, device=codes.device)
+    return torch.cat(facets, dim=1) * rows, torch.cat(counted, dim=1) * rows, whose
 
 
-def _followed(codes: Tensor, others: Tensor, weights: Tensor, share: Tensor) -> Tensor:
-    """Of numbers for levels those that the means of all else follow best; any, if nothing does."""
-    there = ~others.isnan()
-    counted = there * weights[:, None]
-    mean = (others.nan_to_num() * counted).sum(dim=0) / counted.sum(dim=0).clamp(min=LEAST)
-    away = (others - mean).nan_to_num() * counted
-    empty = others.new_zeros(len(share), others.shape[1])
-    rows = empty.index_add(0, codes, counted)
-    means = empty.index_add(0, codes, away) / (rows + DOUBT)
-    weighed = means * share.sqrt()[:, None]
-    weighed = weighed - share.sqrt()[:, None] * (share.sqrt() @ weighed)  # no number for all levels
-    if not weighed.abs().max() > LEAST:
+def _followed(sums: Tensor, counted: Tensor, share: Tensor) -> Tensor:
+    """Of numbers for levels those that the means of all else follow best; any, if nothing does.
+
+    Args:
+        sums: Of all else over the rows of each level. Shape ``(levels, facets)``.
+        counted: Rows that have it.
+        share: Of each level.
+    """
+    mean = sums.sum(dim=0) / counted.sum(dim=0).clamp(min=LEAST)
+    means = (sums - mean * counted) / (counted + DOUBT)
+    root = share.sqrt()[:, None]
+    weighed = means * root
+    weighed = weighed - root * (root.T @ weighed)  # one number for all levels says nothing
+    if not (weighed.abs() > LEAST).any():
         return torch.arange(len(share)).to(share)
     left = torch.linalg.svd(weighed, full_matrices=False)[0]
     return left[:, 0] / share.sqrt()

@@ -20,6 +20,9 @@ from anyorder.variables import Schema
 LEAST = 1e-4
 """Of the deviations of numbers given others, which rounding could make nothing."""
 
+FEWEST = 100
+"""Rows that can tell whether units are better than normal scores."""
+
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
 
@@ -179,7 +182,8 @@ class NormalGuide(nn.Module):
         most = len(self.weights)
         self.scales.reset()
         found, best = normal_mixture(values, there, weights, most=most)
-        if units is not None:
+        worth = weights.double().sum().square() / weights.double().square().sum()
+        if units is not None and worth >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
             measured, slopes = self.scales.to_units(values), self.scales.log_slopes(values)
             other, nats = normal_mixture(measured, there, weights, most=most, log_slopes=slopes)

@@ -4,7 +4,8 @@ Pairs of columns, each by the rows that have both, would make no covariance at a
 rows takes chance for law: conditioned on many numbers either is certain of what is wrong. So gaps
 are filled by what is believed of them (expectation maximisation), and beside the rows stand some
 more of which is known only that normal scores have mean 0 and deviation 1; how many, rows say that
-were left out.
+were left out. To fill gaps takes the number of columns cubed for each row: where columns are many,
+pairs have to do, and directions in which they contradict each other are made flat.
 
 Reference: Dempster, Laird and Rubin (1977), section 4.1.
 """
@@ -21,11 +22,14 @@ CAUTIOUS = 10.0
 FOLDS, FEWEST = 3, 10
 """Parts of the rows that are left out in turn, and the fewest rows for that."""
 
-JUDGED, MOST = 500, 4000
-"""Rows with gaps by which the prior is chosen, and rows with gaps that are read at most."""
+MOST = 4000
+"""Rows by which the prior is chosen, and rows with gaps that are read at most."""
 
-ROUNDS, FEW_ROUNDS = 20, 6
-"""Of filling gaps: for good, and to choose the prior by."""
+ROUNDS, FILLED = 20, 64
+"""Of filling gaps, and the most columns of which gaps are filled."""
+
+FLATTEST = 1e-3
+"""Of the eigenvalues of pairs, in deviations: what is less, or below 0, is their contradiction."""
 
 ENTRIES = 2**22
 """Of covariances that are decomposed at a time: 32 megabytes."""
@@ -43,9 +47,12 @@ def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> Moments:
         weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
     """
     z, have, weights = used_rows(z, have, weights)
-    judged = slice(MOST if have.all() else JUDGED)
-    prior = _best_prior(z[judged], have[judged], weights[judged])
-    return _fitted(z, have, weights, prior)
+    # Gaps at the mean weaken what columns share, in rows that are read and rows that are left out
+    # alike: the prior that suits both is found without filling them.
+    prior = _best_prior(z[:MOST], weights[:MOST])
+    if have.all() or z.shape[1] <= FILLED:
+        return _fitted(z, have, weights, prior)
+    return _by_pairs(z, have, weights, prior)
 
 
 def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,34 +66,45 @@ def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor,
     return z[:most], have[:most], weights[:most]
 
 
-def _best_prior(z: Tensor, have: Tensor, weights: Tensor) -> float:
+def _best_prior(z: Tensor, weights: Tensor) -> float:
     if weights.sum() < FEWEST:
         return CAUTIOUS
-    fold = torch.arange(len(z), device=z.device) % FOLDS
+    fold, have = torch.arange(len(z), device=z.device) % FOLDS, torch.ones_like(z).bool()
 
     def surprise(prior: float) -> float:
         total = 0.0
         for number in range(FOLDS):
             out = fold == number
-            moments = _fitted(z[~out], have[~out], weights[~out], prior, FEW_ROUNDS)
+            moments = _fitted(z[~out], have[~out], weights[~out], prior)
             total -= float(weights[out] @ log_densities(z[out], have[out], *moments))
         return total
 
     return min(PRIORS, key=surprise)
 
 
-def _fitted(
-    z: Tensor, have: Tensor, weights: Tensor, prior: float, rounds: int = ROUNDS
-) -> Moments:
+def _fitted(z: Tensor, have: Tensor, weights: Tensor, prior: float) -> Moments:
     center, covariance = z.new_zeros(z.shape[1]), torch.eye(z.shape[1]).to(z)
     total = weights.sum() + prior
-    for _ in range(1 if have.all() else rounds):
+    for _ in range(1 if have.all() else ROUNDS):
         filled, left = (z, 0) if have.all() else _filled(z, have, weights, center, covariance)
         center = weights @ filled / total
         second = (weights[:, None] * filled).T @ filled + left
         second.diagonal().add_(prior)
         covariance = second / total - center.outer(center)
     return center, covariance
+
+
+def _by_pairs(z: Tensor, have: Tensor, weights: Tensor, prior: float) -> Moments:
+    there = have.to(z)
+    center = weights @ z / (weights @ there + prior)
+    away = (z - center) * there
+    second = (weights[:, None] * away).T @ away
+    second.diagonal().add_(prior)
+    covariance = second / ((weights[:, None] * there).T @ there + prior)
+    deviation = covariance.diagonal().sqrt()
+    sizes, axes = torch.linalg.eigh(covariance / deviation / deviation[:, None])
+    sound = (axes * sizes.clamp(min=FLATTEST)) @ axes.T
+    return center, sound * deviation * deviation[:, None]
 
 
 def _filled(
