@@ -120,6 +120,18 @@ def test_a_guide_takes_the_units_where_measures_add_up(generator):
     assert nats[1] > nats[0] + 0.2  # measured: 0.6 nats more of the sum given its parts
 
 
+@pytest.mark.parametrize("tail", [3.2, 40.0])
+def test_a_long_tail_does_not_keep_others_from_their_units(tail, generator):
+    """Measures that add up, and beside them a number that has to stay a normal score."""
+    schema = Schema(tuple(Variable.continuous(name) for name in "abcd"))
+    z = torch.cat([sums(generator), torch.randn(1500, 1, generator=generator)], dim=1).float()
+    have = torch.ones_like(z, dtype=torch.bool)
+    guide = NormalGuide(schema)
+    guide.learn(z, have, None, lambda z: (z * torch.tensor([1, 1, 1, tail])).exp())
+    is_score = (guide.scales.units == UnitScales(4).units).all(dim=1)
+    assert is_score.tolist() == [False, False, False, True]
+
+
 def test_a_guide_keeps_normal_scores_where_tails_are_long(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "ab"))
     z = torch.randn(1000, 2, generator=generator)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from anyorder.networks.normal_mixture import normal_mixture
+from anyorder.networks.normal_mixture import NormalMixture, normal_mixture
 from anyorder.networks.normal_moments import bunches, conditioned, from_factor
+from anyorder.networks.unit_choice import chosen_units
 from anyorder.networks.unit_scales import Units, UnitScales
 from anyorder.variables import Schema
 
@@ -185,12 +186,7 @@ class NormalGuide(nn.Module):
         worth = weights.double().sum().square() / weights.double().square().sum()
         if units is not None and worth >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
-            measured, slopes = self.scales.to_units(values), self.scales.log_slopes(values)
-            other, nats = normal_mixture(measured, there, weights, most=most, log_slopes=slopes)
-            if nats > best:
-                found, values = other, measured
-            else:
-                self.scales.reset()
+            found, values = self._measured(values, there, weights, found, best)
         gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
@@ -200,6 +196,33 @@ class NormalGuide(nn.Module):
         self.weights.zero_()
         for buffer, part in zip(self._parts(), (shares, *found[1:]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
+
+    def _measured(
+        self, z: Tensor, have: Tensor, weights: Tensor, found: NormalMixture, best: float
+    ) -> tuple[NormalMixture, Tensor]:
+        """Normals of all numbers in units, of some, or of none, and the numbers that they are of.
+
+        Args:
+            z: Normal scores. Shape ``(rows, numbers)``.
+            have: Which are there.
+            weights: Of the rows. Shape ``(rows,)``.
+            found: Normals of the scores.
+            best: The nats that these give left-out rows.
+        """
+        values, kept = z, torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
+        units, slopes = self.scales.to_units(z), self.scales.log_slopes(z)
+        chosen = chosen_units(z, units, slopes, have, weights)
+        choices = [torch.ones_like(chosen)]
+        choices += [chosen] if chosen.any() and not chosen.all() else []
+        for choice in choices:
+            mixed, factors = torch.where(choice, units, z), slopes * choice
+            other, nats = normal_mixture(
+                mixed, have, weights, most=len(self.weights), log_slopes=factors
+            )
+            if nats > best:
+                found, values, kept, best = other, mixed, choice, nats
+        self.scales.reset(keep=kept)
+        return found, values
 
     def along(
         self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor

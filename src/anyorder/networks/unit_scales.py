@@ -71,9 +71,12 @@ class UnitScales(nn.Module):
         self.step[sound] = ((high - low)[sound] / (POINTS - 1)).to(self.step)
         self.units[sound] = found[sound]
 
-    def reset(self) -> None:
-        """Back to normal scores."""
-        self.load_state_dict(UnitScales(len(self.start)).state_dict())
+    def reset(self, keep: Tensor | None = None) -> None:
+        """Back to normal scores, but for some to `keep`. Shape ``(numbers,)``."""
+        plain, gone = UnitScales(len(self.start)), torch.ones_like(self.start).bool()
+        gone = gone if keep is None else ~keep
+        for name, buffer in self.named_buffers():
+            buffer[gone] = plain.get_buffer(name).to(buffer)[gone]
 
     def to_units(self, z: Tensor, places: Tensor | None = None) -> Tensor:
         """Normal scores in units.
