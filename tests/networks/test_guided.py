@@ -59,12 +59,12 @@ def guide(request, schema, x, bent):
         guide = single(guide)
     guide.learn(rows, torch.ones_like(rows, dtype=torch.bool))
     assert (len(normals(guide)) > 1) == (request.param == "several")
-    return guide
+    return guide.eval()
 
 
 def single(guide):
     """A guide that has room for one normal only."""
-    for name in ("weights", "centers", "covariances"):
+    for name in ("weights", "centers", "covariances", "rows"):
         guide.register_buffer(name, getattr(guide, name)[:1])
     return guide
 
@@ -126,6 +126,36 @@ def test_lines_lead_nowhere_that_nothing_was_seen_of(guide, x, bent):
     said.append(guide.along(far, query=~given, given=given, rank=torch.arange(6))[0][0, 3].item())
     assert said[0] == pytest.approx(said[1])
     assert said[0] in (pytest.approx(highest), pytest.approx(lowest))
+
+
+def test_in_training_a_row_is_told_of_by_all_others(schema, x, monkeypatch, generator):
+    """What one normal says of a row is what it would say had it read all rows but this one."""
+    monkeypatch.setattr("anyorder.networks.normal_moments.PRIORS", (10.0,))
+    x, have = x[:60], torch.ones(60, 6, dtype=torch.bool)
+    guide, (given, query) = single(NormalGuide(schema)), sets(generator, 60)
+    guide.learn(x, have)
+    asked = {"query": query, "given": given, "rank": torch.arange(6)}
+    means, logs = guide.train().along(x, **asked)
+    for row in range(60):
+        others = single(NormalGuide(schema)).eval()
+        rest = torch.arange(60) != row
+        others.learn(x[rest], have[rest])
+        others.seen.copy_(guide.seen)
+        one = {name: part if part.ndim == 1 else part[row, None] for name, part in asked.items()}
+        mean, log = others.along(x[row, None], **one)
+        torch.testing.assert_close(means[row, query[row]], mean[0, query[row]], atol=1e-3, rtol=0)
+        torch.testing.assert_close(logs[row, query[row]], log[0, query[row]], atol=1e-3, rtol=0)
+
+
+def test_a_row_that_none_was_like_is_told_of_as_it_is(schema, x):
+    guide, have = single(NormalGuide(schema)), torch.ones(40, 6, dtype=torch.bool)
+    guide.learn(x[:40], have)
+    far, given = 1e3 * x[:2], torch.zeros(2, 6, dtype=torch.bool)
+    asked = {"query": ~given, "given": given, "rank": torch.arange(6)}
+    for one, other in zip(
+        guide.train().along(far, **asked), guide.eval().along(far, **asked), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_weights_count_as_repeated_rows(schema, x):
@@ -195,7 +225,7 @@ def nats(parts, rows):
 def test_chance_is_not_taken_for_law(rows, there, generator):
     """Columns without relations: a guide from few rows or many gaps must not invent any."""
     schema = Schema(tuple(Variable.continuous(f"c{i}") for i in range(30)))
-    guide, x = NormalGuide(schema), torch.randn(rows, 30, generator=generator)
+    guide, x = NormalGuide(schema).eval(), torch.randn(rows, 30, generator=generator)
     guide.learn(x, torch.rand(x.shape, generator=generator) < there)
     fresh = torch.randn(200, 30, generator=generator)
     nothing = torch.zeros_like(fresh, dtype=torch.bool)
@@ -222,7 +252,7 @@ def test_evidence_that_contradicts_itself_leaves_numbers_where_they_were():
     source = torch.Generator().manual_seed(0)
     a, c = torch.randn(2, 400, generator=source)
     x = torch.stack([a, a + 0.02 * c, c + 0.1 * torch.randn(400, generator=source)], dim=1)
-    guide, row = NormalGuide(schema), torch.tensor([[1.0, -1.0, 0.0]])
+    guide, row = NormalGuide(schema).eval(), torch.tensor([[1.0, -1.0, 0.0]])
     guide.learn(x, torch.ones_like(x, dtype=torch.bool))
     given = torch.tensor([[True, True, False]])
     found = [guide.ask(guide.believe(row, given), torch.tensor([[2]]))]

@@ -87,7 +87,7 @@ def test_what_did_not_vary_stays_a_normal_score(z):
 def test_learning_anew_forgets_the_units(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
-    guide, have = NormalGuide(schema), torch.ones_like(z, dtype=torch.bool)
+    guide, have = NormalGuide(schema).eval(), torch.ones_like(z, dtype=torch.bool)
     guide.learn(z, have, None, torch.exp)
     guide.learn(z, have)
     assert torch.equal(guide.scales.units, UnitScales(3).units)
@@ -105,7 +105,7 @@ def test_a_guide_takes_the_units_where_measures_add_up(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
     have = torch.ones_like(z, dtype=torch.bool)
-    plain, guide = NormalGuide(schema), NormalGuide(schema)
+    plain, guide = NormalGuide(schema).eval(), NormalGuide(schema).eval()
     plain.learn(z, have)
     guide.learn(z, have, None, torch.exp)
     assert torch.equal(plain.scales.units, UnitScales(3).units)
@@ -148,7 +148,7 @@ def test_a_guide_keeps_normal_scores_where_tails_are_long(generator):
 def test_one_pass_and_steps_agree_in_units(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
-    guide, have = NormalGuide(schema), torch.ones_like(z, dtype=torch.bool)
+    guide, have = NormalGuide(schema).eval(), torch.ones_like(z, dtype=torch.bool)
     guide.learn(z, have, None, torch.exp)
     given = torch.tensor([[True, False, False]]).expand(40, -1)
     said = guide.along(z[:40], query=~given, given=given, rank=torch.arange(3))

@@ -5,6 +5,10 @@ factors of a normal along a path come from one Cholesky decomposition: with the 
 order in which they become known, Sigma = L L', the factor of the k-th has the mean of what L's row
 makes of those before it, and the deviation L_kk. What has become known before says how much each
 normal counts.
+
+A normal has read the rows that a network is trained on, and knows them better than others: the
+network would learn to believe it too much. So in training one normal alone is asked what it would
+say had it not read the row in question, which takes off a multiple of one outer product.
 """
 
 from dataclasses import dataclass, replace
@@ -138,6 +142,7 @@ class NormalGuide(nn.Module):
     weights: Tensor
     centers: Tensor
     covariances: Tensor
+    rows: Tensor
     seen: Tensor
 
     def __init__(self, schema: Schema, *, most: int = MOST_NORMALS) -> None:
@@ -158,6 +163,7 @@ class NormalGuide(nn.Module):
         self.register_buffer("weights", torch.eye(most)[0])
         self.register_buffer("centers", torch.zeros(most, size))
         self.register_buffer("covariances", torch.eye(size).repeat(most, 1, 1))
+        self.register_buffer("rows", torch.full((most,), torch.inf))
         ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, size))
 
@@ -194,7 +200,8 @@ class NormalGuide(nn.Module):
         shares = found.log_weights.exp().float()
         some = shares > 0
         self.weights.zero_()
-        for buffer, part in zip(self._parts(), (shares, *found[1:]), strict=True):
+        buffers = (*self._parts(), self.rows)
+        for buffer, part in zip(buffers, (shares, *found[1:]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
 
     def _measured(
@@ -256,16 +263,20 @@ class NormalGuide(nn.Module):
         behind = torch.iinfo(rank.dtype).max
         when = rank[:, self.numbers].masked_fill(~query, behind).masked_fill(given, -1)
         order = when.argsort(dim=1, stable=True)
-        lower = torch.linalg.cholesky(covariances[:, order[:, :, None], order[:, None]])
         each = order.expand(len(centers), -1, -1)
         away = self._away(x, given | query, centers).gather(2, each)
+        middle, spread = centers[:, order], covariances[:, order[:, :, None], order[:, None]]
+        if self.training and len(centers) == 1:
+            middle, lower, away = self._unread(middle, spread, away)
+        else:
+            lower = torch.linalg.cholesky(spread)
         last = (given | query).sum(dim=1, keepdim=True) - 1
         # Not read, and so need not be finite.
         away = away.scatter(2, last.clamp(min=0).expand(len(centers), -1, -1), 0)
         noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False).squeeze(-1)
         scale = lower.diagonal(dim1=-2, dim2=-1)
         # Without the diagonal: no number has a say in its own mean.
-        means = away - scale * noise + centers[:, order]
+        means = away - scale * noise + middle
         deviations = scale.clamp(min=LEAST)
         likely = -0.5 * noise.square() - deviations.log()
         # Nor in how much a normal counts.
@@ -274,6 +285,22 @@ class NormalGuide(nn.Module):
         back = order.argsort(dim=1)
         mean, variance = _moments(logs, means, deviations.square())
         return torch.stack(self._held(mean.gather(1, back), variance.gather(1, back)))
+
+    def _unread(
+        self, middle: Tensor, spread: Tensor, away: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Center, factor of the covariance, and a row less its center, had the row not been read.
+
+        A row that stands out as none that was read can is left where it is.
+        """
+        share = 1 / (self.rows[0].to(away) - 1)
+        outer = away.unsqueeze(-1) * away.unsqueeze(-2)
+        lower, failed = torch.linalg.cholesky_ex((1 + share) * (spread - share * outer))
+        stays = (failed > 0)[..., None]
+        if stays.any():
+            lower = torch.where(stays[..., None], torch.linalg.cholesky(spread), lower)
+        moved = (share * away).masked_fill(stays, 0)
+        return middle - moved, lower, away + moved
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""

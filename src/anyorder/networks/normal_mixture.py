@@ -51,11 +51,13 @@ class NormalMixture(NamedTuple):
         log_weights: Shape ``(normals,)``.
         centers: Shape ``(normals, numbers)``.
         covariances: Shape ``(normals, numbers, numbers)``.
+        rows: That each stands for, with those of the prior. Shape ``(normals,)``.
     """
 
     log_weights: Tensor
     centers: Tensor
     covariances: Tensor
+    rows: Tensor
 
     def logs(self, z: Tensor, have: Tensor) -> Tensor:
         """Of each normal's weight times its density, but for tau. Shape ``(rows, normals)``."""
@@ -71,6 +73,7 @@ class NormalMixture(NamedTuple):
             torch.cat([self.log_weights] * 2) - math.log(2),
             torch.cat([self.centers - step, self.centers + step]),
             torch.cat([self.covariances] * 2),
+            torch.cat([self.rows / 2] * 2),
         )
 
     def completed(self, z: Tensor, have: Tensor) -> Tensor:
@@ -82,7 +85,8 @@ class NormalMixture(NamedTuple):
         which = shares.cpu().multinomial(1, generator=source).squeeze(1).to(z.device)
         noise = torch.randn(z.shape, dtype=z.dtype, generator=source).to(z.device)
         found = z.clone()
-        for number, (center, covariance) in enumerate(zip(*self[1:], strict=True)):
+        moments = zip(self.centers, self.covariances, strict=True)
+        for number, (center, covariance) in enumerate(moments):
             mine = (which == number).nonzero().squeeze(1)
             alone = center + noise[mine] @ torch.linalg.cholesky(covariance).T
             for part in bunches(len(mine), covariance.numel(), z.device):
@@ -138,10 +142,10 @@ def normal_mixture(
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
-    center, covariance = normal_moments(z, have, weights)
+    center, covariance, rows = normal_moments(z, have, weights)
     deviation = covariance.diagonal().sqrt()
-    zero = torch.zeros(1, dtype=center.dtype, device=center.device)
-    return NormalMixture(zero, center[None], _floored(covariance[None], deviation))
+    covariances = _floored(covariance[None], deviation)
+    return NormalMixture(center.new_zeros(1), center[None], covariances, center.new_tensor([rows]))
 
 
 def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor) -> NormalMixture:
@@ -158,7 +162,7 @@ def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor
             scatters.append((share[:, None] * away).T @ away)
         leaning = torch.stack(scatters) + prior * everything
         covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
-        found = NormalMixture((rows / rows.sum()).log(), centers, covariances)
+        found = NormalMixture((rows / rows.sum()).log(), centers, covariances, rows + prior)
     return found
 
 

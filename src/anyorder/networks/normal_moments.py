@@ -38,8 +38,8 @@ Moments = tuple[Tensor, Tensor]
 """Center and covariance."""
 
 
-def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> Moments:
-    """Center and covariance of normal scores, in doubles.
+def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Center and covariance of normal scores, in doubles, and how many rows they stand for.
 
     Args:
         z: Scores; those that are not there are not read. Shape ``(rows, numbers)``.
@@ -50,9 +50,9 @@ def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> Moments:
     # Gaps at the mean weaken what columns share, in rows that are read and rows that are left out
     # alike: the prior that suits both is found without filling them.
     prior = _best_prior(z[:MOST], weights[:MOST])
-    if have.all() or z.shape[1] <= FILLED:
-        return _fitted(z, have, weights, prior)
-    return _by_pairs(z, have, weights, prior)
+    exact = have.all() or z.shape[1] <= FILLED
+    moments = (_fitted if exact else _by_pairs)(z, have, weights, prior)
+    return *moments, float(weights.sum()) + prior
 
 
 def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
