@@ -8,12 +8,8 @@ from torch import Tensor, nn
 
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.errors import SchemaError
-from anyorder.networks.guided import GUIDED
 from anyorder.random_sets import uniform
 from anyorder.variables import Schema
-
-LOOSE = 0.1
-"""Of the projection beside a guide that is believed: at first little is said beside it."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +97,11 @@ class CategoricalConditionals(Conditionals):
         shared: Whether one projection serves all; by default, where they have the same levels.
             Columns of a table that happen to have the same levels should not share. A variable
             alone has one in any case: a matrix for all edges is faster than one for each.
-        guided: Whether the last features are those of a guide; see `LevelGuide.ask`. What it says
-            of two levels is believed at first, what it says of several is learnt to be read.
     """
 
-    def __init__(
-        self, schema: Schema, *, width: int, shared: bool | None = None, guided: bool = False
-    ) -> None:
+    def __init__(self, schema: Schema, *, width: int, shared: bool | None = None) -> None:
         super().__init__()
-        self.schema, self.width, self.guided = schema, width, guided
+        self.schema, self.width = schema, width
         for variable in schema:
             if variable.kind != "categorical":
                 raise SchemaError(
@@ -123,8 +115,6 @@ class CategoricalConditionals(Conditionals):
         self.weight = nn.Parameter(torch.empty(tables, max(sizes), width))
         self.bias = nn.Parameter(torch.zeros(tables, max(sizes)))
         nn.init.normal_(self.weight, std=width**-0.5)
-        if guided:
-            self._believe(torch.tensor(sizes[:tables]))
         beyond = torch.arange(max(sizes)) >= torch.tensor(sizes)[:, None]  # (vars, levels)
         self.register_buffer("beyond", beyond, persistent=False)
 
@@ -135,12 +125,6 @@ class CategoricalConditionals(Conditionals):
             return Categorical(nn.functional.linear(features, weight[0], self.bias[0]))
         logits = (weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[variables]
         return Categorical(logits.masked_fill(self.beyond[variables], -math.inf))
-
-    @torch.no_grad()
-    def _believe(self, sizes: Tensor) -> None:
-        self.weight[sizes == 2] *= LOOSE
-        self.weight[..., -GUIDED:] = 0
-        self.weight[sizes == 2, 1:2, -GUIDED] = 1
 
     def projection(self) -> Tensor:
         """From features to levels. Shape ``(1 or vars, levels, width)``."""

@@ -2,13 +2,16 @@
 
 A number without evidence is about standard normal, its guide says N(m, s) given some. A density is
 moved there; an atom at a becomes N(a; m, s) / N(a; 0, 1) times as probable beside all other values,
-as Bayes has it for what is standard normal. How far to believe that, the features say.
+as Bayes has it for what is standard normal. Of one of two levels the guide says a logit. How far to
+believe all that, the features say.
 """
 
 import math
 
+import torch
 from torch import Tensor, nn
 
+from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals
 from anyorder.conditionals.heads import (
     Head,
@@ -26,6 +29,9 @@ LEAST_TILT = -50.0
 
 CAUTION = math.log(0.1 / 0.9)
 """What the logistic function makes a tenth of."""
+
+LOOSE = 0.1
+"""Of the projection beside a guide that is believed: at first little is said beside it."""
 
 BELIEVED = math.log(math.e - 1)
 """What softplus makes one of: at first the guide is believed."""
@@ -87,6 +93,34 @@ class AtomTilt(nn.Module):
         z = (atoms - center.unsqueeze(-1)) * (-log_scale).exp().unsqueeze(-1)
         tilt = 0.5 * (atoms.square() - z.square()) - log_scale.unsqueeze(-1)
         return (tilt * nn.functional.softplus(belief).unsqueeze(-1)).clamp(min=LEAST_TILT)
+
+
+class GuidedCategoricalConditionals(Conditionals):
+    """Levels beside a guide: what it says of two is believed at first, of several it is learnt.
+
+    Args:
+        schema: Categorical variables.
+        width: Size of the features, with those of the guide.
+    """
+
+    def __init__(self, schema: Schema, *, width: int) -> None:
+        super().__init__()
+        self.schema, self.width = schema, width
+        self.bare = CategoricalConditionals(schema, width=width - GUIDED, shared=False)
+        self.belief = VariableProjection(len(schema), width=width - GUIDED, start=[BELIEVED])
+        sizes = torch.tensor([variable.num_levels for variable in schema])
+        reading = torch.zeros(len(schema), int(sizes.max()), GUIDED)
+        reading[sizes == 2, 1:2, 0] = 1
+        self.reading = nn.Parameter(reading)
+        with torch.no_grad():
+            self.bare.weight[sizes[: len(self.bare.weight)] == 2] *= LOOSE
+
+    def forward(self, features: Tensor, variables: Tensor) -> Categorical:
+        """The conditionals of edges; see `Conditionals.forward`."""
+        own, said = features[..., :-GUIDED], features[..., -GUIDED:]
+        read = (self.reading[variables] @ said.unsqueeze(-1)).squeeze(-1)
+        belief = nn.functional.softplus(self.belief(own, variables))
+        return Categorical(self.bare(own, variables).logits + belief * read)
 
 
 def _parted(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
-from anyorder.conditionals.guided import MovedConditionals
+from anyorder.conditionals.guided import GuidedCategoricalConditionals, MovedConditionals
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.variables import Schema, Variable
 
@@ -120,7 +120,9 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part = Schema(tuple(variables))
         if kind == "categorical":
-            return CategoricalConditionals(part, width=self.width, shared=False, guided=self.guided)
+            if self.guided:
+                return GuidedCategoricalConditionals(part, width=self.width)
+            return CategoricalConditionals(part, width=self.width, shared=False)
         if kind == "atomic":
             return AtomicConditionals(part, width=self.width, head=self.head, guided=self.guided)
         density = MovedConditionals if self.guided else continuous_conditionals
