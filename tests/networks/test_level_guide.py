@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
+from anyorder.conditionals.guided import GuidedCategoricalConditionals
 from anyorder.conditionals.mixed import MixedConditionals
 from anyorder.model import AnyOrderModel
 from anyorder.networks.guided import MOST_GUIDED, GuidedNetwork, guide_kinds
@@ -195,6 +196,24 @@ def test_an_untrained_model_knows_pairs_of_categories(generator):
     truth = torch.stack([b[a == 0].mean(), b[a == 1].mean()])
     # The head says little of its own at first: a tenth of features of deviation one.
     torch.testing.assert_close(found.float(), truth, atol=0.08, rtol=0)
+
+
+def test_heads_believe_two_levels_and_learn_to_read_several():
+    """At first the logit is added to two levels; a gradient leads to the reading of three."""
+    schema = Schema((Variable.categorical("a", BINARY), Variable.categorical("b", COLOUR)))
+    heads = GuidedCategoricalConditionals(schema, width=6)
+    variables = torch.tensor([0, 0, 1])
+    features = torch.zeros(3, 6)
+    features[:, -2] = torch.tensor([1.5, -2.0, 1.5])
+    logs = heads(features, variables).log_probs
+    ratio = logs[:2, 1] - logs[:2, 0]
+    torch.testing.assert_close(ratio, features[:2, -2], atol=1e-5, rtol=0)
+    assert (logs[:2, 2] == -math.inf).all()
+    torch.testing.assert_close(logs[2].exp(), torch.full((3,), 1 / 3))
+    torch.testing.assert_close(logs.exp().sum(dim=1), torch.ones(3))
+    logs[2, 1].backward()
+    assert heads.reading.grad[1, 1, 0] > 0
+    assert heads.belief.bias.grad[0] == 0
 
 
 def test_which_guides_there_are():
