@@ -154,7 +154,7 @@ def test_there_is_no_model_where_nothing_was_saved(tmp_path):
 def test_weights_that_do_not_fit_are_named(tmp_path):
     document = describe_model(toy_model(width=8))
     write_pair(tmp_path, "model", document, toy_model(width=4).state_dict())
-    with pytest.raises(CheckpointError, match=r'"network.value.weight" has shape \(4, 4\)'):
+    with pytest.raises(CheckpointError, match=r'of "network.value.weight" there is shape \(4, 4\)'):
         load_model(tmp_path)
 
 

@@ -134,12 +134,13 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 def fill(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Copies values into the tensors of the same names, or says which do not fit."""
     for name in (*tensors, *values):
-        shape = tuple(tensors[name].shape) if name in tensors else None
-        saved = tuple(values[name].shape) if name in values else None
-        if shape != saved:
+        found = [
+            f"shape {tuple(p[name].shape)}" if name in p else "none" for p in (values, tensors)
+        ]
+        if found[0] != found[1]:
             raise CheckpointError(
-                f'The weights do not fit the model: "{name}" has shape {saved} in the file and '
-                f"{shape} in the model. Load it with the version of anyorder that saved it."
+                f'The weights do not fit the model: of "{name}" there is {found[0]} in the file '
+                f"and {found[1]} in the model. Load it with the version of anyorder that saved it."
             )
     for name, tensor in tensors.items():
         tensor.copy_(values[name])
