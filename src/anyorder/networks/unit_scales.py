@@ -20,6 +20,10 @@ FARTHEST = 8.0
 """No table goes beyond this normal score."""
 
 
+PLAIN = 4.0
+"""Deviations within which units are as they are."""
+
+
 class UnitScales(nn.Module):
     """The scales of some numbers; until `measure` is called, units are normal scores.
 
@@ -64,7 +68,7 @@ class UnitScales(nn.Module):
         mean = measured.masked_fill(~have, 0).sum(dim=0) / counts
         away = (measured - mean).masked_fill(~have, 0)
         deviation = (away.square().sum(dim=0) / counts).sqrt()
-        found = ((table - mean) / deviation).T.to(self.units)
+        found = _drawn_in((table - mean) / deviation).T.to(self.units)
         rises = found.isfinite().all(dim=1) & (found.diff(dim=1) > 0).all(dim=1)
         sound = (rises & (high > low)).nonzero().squeeze(1)
         self.start[sound] = low[sound].to(self.start)
@@ -116,3 +120,9 @@ class UnitScales(nn.Module):
         left, right = table.gather(1, below), table.gather(1, below + 1)
         steps = below + (values - left) / (right - left)
         return (self.start[:, None] + self.step[:, None] * steps).T.to(units)
+
+
+def _drawn_in(units: Tensor) -> Tensor:
+    """Units of which those far out count by their logarithm: a wrong reading must not decide."""
+    beyond = (units.abs() - PLAIN).clamp(min=0)
+    return units.sign() * (units.abs() - beyond + beyond.log1p())
