@@ -12,7 +12,7 @@ from anyorder.networks.unit_scales import POINTS, UnitScales
 
 @pytest.fixture
 def z(generator):
-    return torch.randn(500, 2, generator=generator).double().clamp(-2.8, 2.8)
+    return torch.randn(500, 2, generator=generator).double().clamp(-2.5, 2.5)
 
 
 def units(z):
