@@ -28,6 +28,9 @@ LEAST = 1e-4
 FEWEST = 100
 """Rows that can tell whether units are better than normal scores."""
 
+MANY = 1e9
+"""Rows of which one more or less does not count: those of a normal that has read none."""
+
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
 
@@ -163,7 +166,7 @@ class NormalGuide(nn.Module):
         self.register_buffer("weights", torch.eye(most)[0])
         self.register_buffer("centers", torch.zeros(most, size))
         self.register_buffer("covariances", torch.eye(size).repeat(most, 1, 1))
-        self.register_buffer("rows", torch.full((most,), torch.inf))
+        self.register_buffer("rows", torch.full((most,), MANY))
         ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, size))
 
