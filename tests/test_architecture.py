@@ -23,7 +23,7 @@ LAYERS = [
     ["lattice"],
     ["enumeration", "exact_weights", "configuration"],
     ["networks.contracts", "networks.dropout"],
-    ["networks.ensemble", "networks.normal_moments", "networks.unit_scales"],
+    ["networks.belief", "networks.ensemble", "networks.normal_moments", "networks.unit_scales"],
     ["networks.normal_mixture", "networks.unit_choice"],
     ["networks.normal_guide", "networks.level_scores"],
     ["networks.level_guide"],

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anyorder.networks.belief import Belief
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.level_guide import LevelGuide
-from anyorder.networks.normal_guide import Belief, NormalGuide
+from anyorder.networks.normal_guide import NormalGuide
 from anyorder.networks.unit_scales import Units
 from anyorder.variables import Schema
 

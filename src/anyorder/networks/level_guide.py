@@ -8,8 +8,9 @@ say, for every set of known columns from one covariance.
 import torch
 from torch import Tensor, nn
 
+from anyorder.networks.belief import Belief
 from anyorder.networks.level_scores import level_scores
-from anyorder.networks.normal_guide import Belief, NormalGuide
+from anyorder.networks.normal_guide import NormalGuide
 from anyorder.networks.unit_scales import Units
 from anyorder.variables import Schema, Variable
 
