@@ -19,7 +19,6 @@ POINTS = 257
 FARTHEST = 8.0
 """No table goes beyond this normal score."""
 
-
 PLAIN = 4.0
 """Deviations within which units are as they are."""
 
@@ -77,8 +76,8 @@ class UnitScales(nn.Module):
 
     def reset(self, keep: Tensor | None = None) -> None:
         """Back to normal scores, but for some to `keep`. Shape ``(numbers,)``."""
-        plain, gone = UnitScales(len(self.start)), torch.ones_like(self.start).bool()
-        gone = gone if keep is None else ~keep
+        plain = UnitScales(len(self.start))
+        gone = torch.ones_like(self.start).bool() if keep is None else ~keep
         for name, buffer in self.named_buffers():
             buffer[gone] = plain.get_buffer(name).to(buffer)[gone]
 
