@@ -26,6 +26,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.contracts import Distribution
 from anyorder.conditionals.mixed import MixedConditionals, MixedDistribution
 from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.on_scale import OnScale
 from anyorder.data.columns import NumberColumn
 from anyorder.errors import ConfigError
 from anyorder.estimators.table import TableModel
@@ -92,6 +93,11 @@ def log_mass(distribution: Distribution, cells: Cells) -> Tensor:
 
 def _log_interval(distribution: Distribution, cells: Cells) -> Tensor:
     low, high = cells.low.nan_to_num(), cells.high.nan_to_num()
+    if isinstance(distribution, OnScale):
+        low, high = (
+            distribution.scales.to_units(end, distribution.variables) for end in (low, high)
+        )
+        return _log_interval(distribution.inner, cells._replace(low=low, high=high))
     if isinstance(distribution, Mixture) and distribution.component == "gaussian":
         ends = [(end[:, None] - distribution.means) for end in (low, high)]
         z = [end * (-distribution.log_scales).exp() for end in ends]

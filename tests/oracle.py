@@ -218,17 +218,15 @@ def normal_density(
     return density
 
 
-def normals_given(
+def bells_given(
     normals: Iterable[tuple[float, Sequence[float], Sequence[Sequence[float]]]],
     known: dict[int, float],
     target: int,
-) -> tuple[float, float]:
-    """Mean and variance of one number under several joint normals, each with its weight."""
+) -> list[tuple[float, float, float]]:
+    """Share, mean and variance of one number under each of several joint normals with weights."""
     parts = [
         (weight * normal_density(center, covariance, known), center, covariance)
         for weight, center, covariance in normals
     ]
     total = sum(weight for weight, _, _ in parts)
-    moments = [(w / total, *normal_given(c, s, known, target)) for w, c, s in parts]
-    mean = sum(w * m for w, m, _ in moments)
-    return mean, sum(w * (v + m**2) for w, m, v in moments) - mean**2
+    return [(w / total, *normal_given(c, s, known, target)) for w, c, s in parts]

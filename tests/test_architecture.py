@@ -48,6 +48,7 @@ LAYERS = [
     ["conditionals.mixture", "conditionals.spline"],
     ["conditionals.energy"],
     ["conditionals.heads"],
+    ["conditionals.on_scale"],
     ["conditionals.guided"],
     ["conditionals.atomic"],
     ["conditionals.mixed"],

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
-from anyorder.conditionals.continuous import ContinuousDistribution
+from anyorder.conditionals.continuous import HALF_LOG_TAU, ContinuousDistribution
 from anyorder.conditionals.contracts import Conditionals
-from anyorder.conditionals.guided import AtomTilt, MovedConditionals
+from anyorder.conditionals.guided import LOOSE, MOMENTS, AtomTilt, GuidedDensities, bells_at
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.line import Line
-from anyorder.networks.guided import GUIDED
+from anyorder.networks.unit_scales import UnitScales
 from anyorder.variables import Schema, Variable
 
 OUTLINE_SCALE = 0.5
@@ -159,24 +159,64 @@ class AtomicConditionals(Conditionals):
         schema: The variables.
         width: Size of the features.
         head: Of the density.
-        guided: Whether the last features are those of a guide; see `guided`.
+        said: How many of the features, the last ones, are those of a guide; see `guided`.
     """
 
+    atoms: Tensor
+    units: Tensor
+    usual: Tensor
+
     def __init__(
-        self, schema: Schema, *, width: int, head: Head = "mixture", guided: bool = False
+        self, schema: Schema, *, width: int, head: Head = "mixture", said: int = 0
     ) -> None:
         super().__init__()
-        self.schema, self.width, self.head, self.guided = schema, width, head, guided
+        self.schema, self.width, self.head, self.said = schema, width, head, said
         most = max(len(variable.atoms) for variable in schema)
-        self.branches = AtomLevels(schema, width=width - GUIDED if guided else width)
-        self.tilt = AtomTilt(len(schema), width=width) if guided else None
+        self.branches = AtomLevels(schema, width=width - said)
+        if said:
+            with torch.no_grad():
+                self.branches.outline.mul_(LOOSE)
+        has_bells = said > MOMENTS
+        self.tilt = AtomTilt(len(schema), width=width, said=said) if has_bells else None
         self.elsewhere: Conditionals = (
-            MovedConditionals(schema, width=width, head=head, cautious=True)
-            if guided
+            GuidedDensities(schema, width=width, said=said, head=head, cautious=True)
+            if said
             else continuous_conditionals(schema, width=width, head=head)
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
+        # Until there is a guide, its units are normal scores, and these standard normal.
+        units = self.atoms.masked_fill(self.atoms.isinf(), 0)
+        self.register_buffer("units", units, persistent=bool(said))
+        self.register_buffer("usual", -0.5 * units.square() - HALF_LOG_TAU, persistent=bool(said))
+
+    def count(self, values: Tensor, have: Tensor, weights: Tensor) -> None:
+        """Has atoms, and elsewhere, start from how often they are.
+
+        Args:
+            values: Of the variables. Shape ``(rows, vars)``.
+            have: Which are there.
+            weights: Of the rows. Shape ``(rows,)``.
+        """
+        elsewhere = self.atoms.shape[1]
+        for place, atoms in enumerate(self.atoms.unbind()):
+            there = have[:, place]
+            own = values[there, place].float().contiguous()
+            level = torch.searchsorted(atoms, own).clamp(max=elsewhere - 1)
+            level = level.masked_fill(atoms[level] != own, elsewhere)
+            self.branches.begin(place, level.bincount(weights[there], minlength=elsewhere + 1))
+
+    def measure(self, scales: UnitScales, alone: Tensor) -> None:
+        """Takes the scales of a guide, and what it says without evidence.
+
+        Args:
+            scales: Of the variables.
+            alone: Their bells. Shape ``(vars, 3 * normals)``.
+        """
+        finite = self.atoms.masked_fill(self.atoms.isinf(), 0)
+        self.units.copy_(scales.to_units(finite.T).T)
+        logits, means, logs = alone.unflatten(-1, (3, -1)).unbind(dim=-2)
+        self.usual.copy_(bells_at(logits, means, logs, self.units))
 
     def forward(self, features: Tensor, variables: Tensor) -> AtomicDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
@@ -184,8 +224,7 @@ class AtomicConditionals(Conditionals):
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
         logits = self.branches(features[..., : self.branches.width], variables).logits
         if self.tilt is not None:
-            places = atoms.masked_fill(atoms.isinf(), 0)
-            tilt = self.tilt(features, variables, places)
+            tilt = self.tilt(features, variables, self.units, self.usual)
             logits = logits + nn.functional.pad(tilt, (0, 1))
         logits = logits.masked_fill(absent, -torch.inf)
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))

@@ -6,6 +6,7 @@ model can be asked.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from anyorder.conditionals.categorical import Categorical
 from anyorder.conditionals.contracts import Conditionals, Distribution
 from anyorder.conditionals.mixed import MixedDistribution
 from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.on_scale import OnScale
 from anyorder.errors import ConfigError
 from anyorder.variables import Schema
 
@@ -65,10 +67,14 @@ def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distrib
         # Elsewhere, a member counts by how probable it holds it to be there.
         beside = torch.stack([part.branches.log_probs[..., -1] for part in parts])
         elsewhere = averaged([part.elsewhere for part in parts], beside)
-        assert isinstance(elsewhere, Mixture)
+        assert isinstance(elsewhere, Mixture | OnScale)
         return AtomicDistribution(branches, first.atoms, elsewhere)
     if isinstance(first, Categorical) and log_weights is None:
         return Categorical(torch.stack([part.log_probs for part in parts]).logsumexp(dim=0))
+    if isinstance(first, OnScale):  # members have one guide, and so one scale
+        inner = averaged([part.inner for part in parts], log_weights)
+        assert isinstance(inner, Mixture)
+        return replace(first, inner=inner)
     if isinstance(first, Mixture):
         logits = [part.logits.log_softmax(dim=-1) for part in parts]
         if log_weights is not None:

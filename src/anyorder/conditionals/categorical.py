@@ -86,6 +86,10 @@ def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
     return scaled.masked_fill(below == 0, 0)
 
 
+UNSEEN = 0.5
+"""Rows that a level counts for before any is seen: none is impossible."""
+
+
 class CategoricalConditionals(Conditionals):
     """Projects the features of an edge to the levels of its variable.
 
@@ -125,6 +129,12 @@ class CategoricalConditionals(Conditionals):
             return Categorical(nn.functional.linear(features, weight[0], self.bias[0]))
         logits = (weight[variables] @ features.unsqueeze(-1)).squeeze(-1) + self.bias[variables]
         return Categorical(logits.masked_fill(self.beyond[variables], -math.inf))
+
+    def begin(self, variable: int, counts: Tensor) -> None:
+        """Has a variable start from how often its levels were seen. Shape ``(levels,)``."""
+        shares = (counts + UNSEEN) / (counts + UNSEEN).sum()
+        with torch.no_grad():
+            self.bias[0 if self.shared else variable, : len(counts)] = shares.log().to(self.bias)
 
     def projection(self) -> Tensor:
         """From features to levels. Shape ``(1 or vars, levels, width)``."""

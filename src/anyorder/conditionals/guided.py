@@ -1,15 +1,16 @@
-"""Heads beside a guide: the last two features are a mean and a log deviation that it says.
+"""Heads beside guides: behind a network's own features stands what these say.
 
-A number without evidence is about standard normal, its guide says N(m, s) given some. A density is
-moved there; an atom at a becomes N(a; m, s) / N(a; 0, 1) times as probable beside all other values,
-as Bayes has it for what is standard normal. Of one of two levels the guide says a logit. How far to
-believe all that, the features say.
+First a mean and a log deviation, or a logit of one of two levels; then the bells of a number given
+what is known, in units: log shares, means, log deviations. Together they are a density, at which a
+head starts; an atom becomes as many times more probable as that density is above the one without
+evidence, as Bayes has it. How far to believe all that, the features say.
 """
 
 import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals
@@ -20,79 +21,164 @@ from anyorder.conditionals.heads import (
     continuous_conditionals,
 )
 from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.on_scale import OnScale
 from anyorder.conditionals.spline import Spline
-from anyorder.networks.guided import GUIDED
+from anyorder.networks.unit_scales import UnitScales
 from anyorder.variables import Schema
 
-LEAST_TILT = -50.0
-"""No atom becomes less probable than by this, in nats: a sure guide can be wrong."""
+MOMENTS = 2
+"""What guides say first."""
 
-CAUTION = math.log(0.1 / 0.9)
-"""What the logistic function makes a tenth of."""
+SLIP = 1e-4
+"""Of values that are as if nothing were known, for all that is said of them: a sure guide can be
+wrong, and so can an entry of a table."""
+
+BELIEF, CAUTION = math.log(0.95 / 0.05), math.log(0.1 / 0.9)
+"""What the logistic function makes the share of a guide's bells of, at first."""
+
+FEWEST_BELLS, MOST_TILTS = 4, 2048
+"""Bells by which atoms are tilted, if these are many, beside one that stands for all others, which
+puts them off by about a tenth of a nat where nothing is known; and as many pairs of bells and atoms
+as are no matter."""
 
 LOOSE = 0.1
-"""Of the projection beside a guide that is believed: at first little is said beside it."""
+"""Of projections beside a guide that is believed: at first little is said beside it."""
 
 BELIEVED = math.log(math.e - 1)
 """What softplus makes one of: at first the guide is believed."""
 
 
-class MovedConditionals(Conditionals):
-    """Densities that are moved to where the guide says.
+class GuidedDensities(Conditionals):
+    """Densities beside a guide, on its scale.
+
+    A mixture has the guide's bells beside its own, and learns to weigh, to move and to widen each.
+    A spline is moved to the guide's mean.
 
     Args:
         schema: Continuous variables.
         width: Size of the features, with those of the guide.
+        said: How many the guide's are.
         head: Of the densities.
-        cautious: Whether the features say how far to move, a little at first. Beside atoms the
-            guide speaks of all values, and where no row teaches a density, because all values of
-            training are atoms, it must not follow.
+        cautious: Whether the guide counts little at first. Beside atoms it speaks of all values,
+            and where no row teaches a density, because all values of training are atoms, it must
+            not be followed.
     """
 
-    def __init__(self, schema: Schema, *, width: int, head: Head, cautious: bool = False) -> None:
+    def __init__(
+        self, schema: Schema, *, width: int, said: int, head: Head, cautious: bool = False
+    ) -> None:
         super().__init__()
-        self.schema, self.width, self.head, self.cautious = schema, width, head, cautious
-        self.bare = continuous_conditionals(schema, width=width - GUIDED, head=head)
-        if cautious:
-            self.share = VariableProjection(len(schema), width=width - GUIDED, start=[CAUTION])
+        self.schema, self.width, self.said = schema, width, said
+        self.head, self.cautious = head, cautious
+        self.scales = UnitScales(len(schema))
+        self.bare = continuous_conditionals(schema, width=width - said, head=head)
+        bells = said - MOMENTS if head == "mixture" else 0
+        self.changes = None
+        if bells or cautious:
+            start = [CAUTION if cautious else BELIEF] + [0.0] * bells
+            self.changes = VariableProjection(len(schema), width=width - said, start=start)
+            nn.init.zeros_(self.changes.weight)
 
-    def forward(self, features: Tensor, variables: Tensor) -> Mixture | Spline:
+    def forward(self, features: Tensor, variables: Tensor) -> OnScale:
         """The densities of edges; see `Conditionals.forward`."""
-        own, mean, log_deviation = _parted(features)
+        own, mean, log_deviation, bells = _parted(features, self.said)
         found: Mixture | Spline = self.bare(own, variables)
+        if self.changes is None:
+            return OnScale(found.moved(mean, log_deviation), self.scales, variables)
+        belief, changes = self.changes(own, variables).tensor_split([1], dim=-1)
         if self.cautious:
-            share = self.share(own, variables).squeeze(-1).sigmoid()
+            share = belief.sigmoid().squeeze(-1)
             mean, log_deviation = share * mean, share * log_deviation
-        return found.moved(mean, log_deviation)
+        moved = found.moved(mean, log_deviation)
+        if isinstance(moved, Mixture) and changes.shape[-1]:
+            moved = _slipping(_joined(belief, _changed(bells, changes), moved))
+        return OnScale(moved, self.scales, variables)
+
+
+def _changed(bells: Tensor, changes: Tensor) -> Mixture:
+    """A guide's bells, each weighed anew, moved by parts of its deviation, and widened.
+
+    Args:
+        bells: As the guide says them. Shape ``(..., 3 * normals)``.
+        changes: Of the logits of shares, of places and of log deviations. Shape of `bells`.
+    """
+    logits, means, logs = bells.unflatten(-1, (3, -1)).unbind(dim=-2)
+    weights, moves, widths = changes.unflatten(-1, (3, -1)).unbind(dim=-2)
+    return Mixture(logits + weights, means + logs.exp() * moves, bounded(logs + widths))
+
+
+def _joined(belief: Tensor, guide: Mixture, own: Mixture) -> Mixture:
+    """The guide's bells with a share, by the logit `belief`, and the head's own with the rest."""
+    sides = (belief, guide), (-belief, own)
+    logits = [F.logsigmoid(logit) + part.logits.log_softmax(dim=-1) for logit, part in sides]
+    means, log_scales = (
+        torch.cat([getattr(part, name) for part in (guide, own)], dim=-1)
+        for name in ("means", "log_scales")
+    )
+    return Mixture(torch.cat(logits, dim=-1), means, log_scales)
+
+
+def _slipping(found: Mixture) -> Mixture:
+    """With a bell of what may slip: standard, as scores and units without evidence about are."""
+    logits = found.logits.log_softmax(dim=-1) + math.log1p(-SLIP)
+    return Mixture(
+        F.pad(logits, (0, 1), value=math.log(SLIP)),
+        F.pad(found.means, (0, 1)),
+        F.pad(found.log_scales, (0, 1)),
+    )
 
 
 class AtomTilt(nn.Module):
-    """How much more probable the guide makes each atom.
+    """How much more probable the guide makes each atom than it is without evidence.
 
     Args:
         num_variables: How many variables.
         width: Size of the features, with those of the guide.
+        said: How many the guide's are.
     """
 
-    def __init__(self, num_variables: int, *, width: int) -> None:
+    def __init__(self, num_variables: int, *, width: int, said: int) -> None:
         super().__init__()
+        self.said = said
         start = [0.0, 0.0, BELIEVED]
-        self.numbers = VariableProjection(num_variables, width=width - GUIDED, start=start)
+        self.numbers = VariableProjection(num_variables, width=width - said, start=start)
 
-    def forward(self, features: Tensor, variables: Tensor, atoms: Tensor) -> Tensor:
+    def forward(self, features: Tensor, variables: Tensor, atoms: Tensor, usual: Tensor) -> Tensor:
         """Logs of ratios. Shape ``(..., atoms)``.
 
         Args:
             features: Shape ``(..., width)``.
             variables: Shape ``(...)``.
-            atoms: Their places; finite. Shape ``(..., atoms)``.
+            atoms: Places of all variables' atoms in units; finite. Shape ``(vars, atoms)``.
+            usual: Their log densities without evidence; see `bells_at`. Shape of `atoms`.
         """
-        own, mean, log_deviation = _parted(features)
-        shift, wider, belief = self.numbers(own, variables).unbind(dim=-1)
-        center, log_scale = mean + log_deviation.exp() * shift, bounded(log_deviation + wider)
-        z = (atoms - center.unsqueeze(-1)) * (-log_scale).exp().unsqueeze(-1)
-        tilt = 0.5 * (atoms.square() - z.square()) - log_scale.unsqueeze(-1)
-        return (tilt * nn.functional.softplus(belief).unsqueeze(-1)).clamp(min=LEAST_TILT)
+        own, _, _, bells = _parted(features, self.said)
+        shift, wider, belief = self.numbers(own, variables).unsqueeze(-1).unbind(dim=-2)
+        logits, means, logs = _fewer(bells, max(FEWEST_BELLS, MOST_TILTS // atoms.shape[1]))
+        told = bells_at(logits, means + logs.exp() * shift, logs + wider, atoms[variables])
+        tilt = (told - usual[variables]) * F.softplus(belief) + math.log1p(-SLIP)
+        return torch.logaddexp(tilt, tilt.new_tensor(math.log(SLIP)))
+
+
+def bells_at(logits: Tensor, means: Tensor, logs: Tensor, places: Tensor) -> Tensor:
+    """Log densities of bells at several places an edge. Shape ``(..., places)``."""
+    mixture = Mixture(logits, means, bounded(logs))
+    return mixture.log_prob(places.movedim(-1, 0)).movedim(0, -1)
+
+
+def _fewer(bells: Tensor, count: int) -> list[Tensor]:
+    """Log shares, means and log deviations of the greatest bells, and of all others as one."""
+    logits, means, logs = bells.unflatten(-1, (3, -1)).unbind(dim=-2)
+    if logits.shape[-1] <= count + 1:
+        return [logits, means, logs]
+    _, most = logits.topk(count, dim=-1)
+    left = logits.scatter(-1, most, -torch.inf)
+    shares = left.softmax(dim=-1)
+    mean = (shares * means).sum(dim=-1, keepdim=True)
+    variance = (shares * ((2 * logs).exp() + (means - mean).square())).sum(dim=-1, keepdim=True)
+    others = left.logsumexp(dim=-1, keepdim=True), mean, 0.5 * variance.log()
+    pairs = zip((logits, means, logs), others, strict=True)
+    return [torch.cat([part.gather(-1, most), other], dim=-1) for part, other in pairs]
 
 
 class GuidedCategoricalConditionals(Conditionals):
@@ -101,29 +187,48 @@ class GuidedCategoricalConditionals(Conditionals):
     Args:
         schema: Categorical variables.
         width: Size of the features, with those of the guide.
+        said: How many the guide's are.
     """
 
-    def __init__(self, schema: Schema, *, width: int) -> None:
+    def __init__(self, schema: Schema, *, width: int, said: int) -> None:
         super().__init__()
-        self.schema, self.width = schema, width
-        self.bare = CategoricalConditionals(schema, width=width - GUIDED, shared=False)
-        self.belief = VariableProjection(len(schema), width=width - GUIDED, start=[BELIEVED])
+        self.schema, self.width, self.said = schema, width, said
+        self.bare = CategoricalConditionals(schema, width=width - said, shared=False)
+        self.belief = VariableProjection(len(schema), width=width - said, start=[BELIEVED])
         sizes = torch.tensor([variable.num_levels for variable in schema])
-        reading = torch.zeros(len(schema), int(sizes.max()), GUIDED)
+        reading = torch.zeros(len(schema), int(sizes.max()), MOMENTS)
         reading[sizes == 2, 1:2, 0] = 1
         self.reading = nn.Parameter(reading)
         with torch.no_grad():
             self.bare.weight[sizes[: len(self.bare.weight)] == 2] *= LOOSE
 
+    def count(self, codes: Tensor, have: Tensor, weights: Tensor) -> None:
+        """Has columns of several levels start from how often these are; of two the guide knows.
+
+        Args:
+            codes: Of the variables. Shape ``(rows, vars)``.
+            have: Which are there.
+            weights: Of the rows. Shape ``(rows,)``.
+        """
+        for place, variable in enumerate(self.schema):
+            there = have[:, place]
+            if variable.num_levels > 2:
+                seen = codes[there, place].long()
+                counts = seen.bincount(weights[there], minlength=variable.num_levels)
+                self.bare.begin(place, counts)
+
     def forward(self, features: Tensor, variables: Tensor) -> Categorical:
         """The conditionals of edges; see `Conditionals.forward`."""
-        own, said = features[..., :-GUIDED], features[..., -GUIDED:]
+        own, *moments, _ = _parted(features, self.said)
+        said = torch.stack(moments, dim=-1)
         read = (self.reading[variables] @ said.unsqueeze(-1)).squeeze(-1)
-        belief = nn.functional.softplus(self.belief(own, variables))
+        belief = F.softplus(self.belief(own, variables))
         return Categorical(self.bare(own, variables).logits + belief * read)
 
 
-def _parted(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A network's own features, and what the guide says beside them."""
-    own, (mean, log_deviation) = features[..., :-GUIDED], features[..., -GUIDED:].unbind(dim=-1)
-    return own, mean, log_deviation
+def _parted(features: Tensor, said: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A network's own features; mean, log deviation and bells, which a guide says beside them."""
+    own, moments, bells = features.split(
+        [features.shape[-1] - said, MOMENTS, said - MOMENTS], dim=-1
+    )
+    return own, moments[..., 0], moments[..., 1], bells

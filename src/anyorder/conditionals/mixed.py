@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.conditionals.contracts import Conditionals, Distribution
-from anyorder.conditionals.guided import GuidedCategoricalConditionals, MovedConditionals
+from anyorder.conditionals.guided import GuidedCategoricalConditionals, GuidedDensities
 from anyorder.conditionals.heads import Head, continuous_conditionals
+from anyorder.networks.guided import guided_features
+from anyorder.networks.unit_scales import UnitScales
 from anyorder.variables import Schema, Variable
 
 Kind = Literal["categorical", "atomic", "continuous"]
@@ -106,27 +108,59 @@ class MixedConditionals(Conditionals):
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.guided = schema, width, head, guided
+        said = guided_features(schema) if guided else 0
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
         self.groups = nn.ModuleList()
         for number, (kind, members) in enumerate(groups):
-            self.groups.append(self._conditionals(kind, [asked[i] for i in members]))
+            self.groups.append(self._conditionals(kind, [asked[i] for i in members], said))
             group[members] = number
             place[members] = torch.arange(len(members))
         self.register_buffer("group", group, persistent=False)
         self.register_buffer("place", place, persistent=False)
 
-    def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
-        part = Schema(tuple(variables))
+    def _conditionals(self, kind: Kind, variables: list[Variable], said: int) -> Conditionals:
+        part, width = Schema(tuple(variables)), self.width
         if kind == "categorical":
-            if self.guided:
-                return GuidedCategoricalConditionals(part, width=self.width)
-            return CategoricalConditionals(part, width=self.width, shared=False)
+            if said:
+                return GuidedCategoricalConditionals(part, width=width, said=said)
+            return CategoricalConditionals(part, width=width, shared=False)
         if kind == "atomic":
-            return AtomicConditionals(part, width=self.width, head=self.head, guided=self.guided)
-        density = MovedConditionals if self.guided else continuous_conditionals
-        return density(part, width=self.width, head=self.head)
+            return AtomicConditionals(part, width=width, head=self.head, said=said)
+        if said:
+            return GuidedDensities(part, width=width, said=said, head=self.head)
+        return continuous_conditionals(part, width=width, head=self.head)
+
+    def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
+        """Has levels and atoms beside guides start from how often they are in some rows.
+
+        Args:
+            x: Values. Shape ``(rows, columns)``.
+            have: Which are there. Shape ``(rows, vars)``.
+            weights: Of the rows. Shape ``(rows,)``.
+        """
+        asked = [variable for variable in self.schema if not variable.context]
+        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
+            if isinstance(part, GuidedCategoricalConditionals | AtomicConditionals):
+                part.count(x[:, members], have[:, members], weights)
+
+    def measure(self, scales: UnitScales, alone: Tensor) -> None:
+        """Has densities start from a guide of all numbers.
+
+        Args:
+            scales: Of the numbers.
+            alone: The bells of each without evidence. Shape ``(numbers, 3 * normals)``.
+        """
+        asked = [variable for variable in self.schema if not variable.context]
+        place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
+        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
+            mine = place[members].to(alone.device)
+            density = part.elsewhere if isinstance(part, AtomicConditionals) else part
+            if isinstance(density, GuidedDensities):
+                density.scales.load_state_dict(scales.at(mine).state_dict())
+            if isinstance(part, AtomicConditionals):
+                part.measure(scales.at(mine), alone[mine])
 
     def forward(self, features: Tensor, variables: Tensor) -> MixedDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""

@@ -184,10 +184,16 @@ def teach_guides(
         return
     first, *others = networks
     device = models[0].device
+    x, have = data.x.to(device), ~data.missing.to(device)
     weights = None if data.weights is None else data.weights.to(device)
-    first.learn(data.x.to(device), ~data.missing.to(device), weights, units)
+    first.learn(x, have, weights, units)
     for network in others:
         network.guides.load_state_dict(first.guides.state_dict())
+    for model in models:
+        assert isinstance(model.conditionals, MixedConditionals)
+        model.conditionals.count(x, have, torch.ones(len(x)).to(x) if weights is None else weights)
+        if (guide := first.numbers) is not None:
+            model.conditionals.measure(guide.scales, guide.alone())
 
 
 def train(

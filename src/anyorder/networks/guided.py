@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from anyorder.networks.belief import Belief
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.level_guide import LevelGuide
-from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.normal_guide import NormalGuide, most_normals
 from anyorder.networks.unit_scales import Units
 from anyorder.variables import Schema
-
-GUIDED = 2
-"""Features that guides say: a mean or a logit, and the log of a deviation; see their `ask`."""
 
 MOST_GUIDED = 1200
 """Columns of a guide: a decomposition of their covariance for each row takes their number cubed."""
@@ -53,6 +50,16 @@ def guide_kinds(schema: Schema) -> list[type[NormalGuide] | type[LevelGuide]]:
     return found
 
 
+def guided_features(schema: Schema) -> int:
+    """Features that the guides of a table say beside a network's own.
+
+    A mean or a logit, and the log of a deviation; and where numbers are guided, their bells.
+    """
+    numbers = sum(v.kind == "continuous" for v in schema if not v.context)
+    kinds = guide_kinds(schema)
+    return 2 * bool(kinds) + 3 * most_normals(numbers) * (NormalGuide in kinds)
+
+
 class GuidedNetwork(PathNetwork[GuidedState]):
     """Features of a path network, and behind them what guides say of each factor.
 
@@ -67,8 +74,13 @@ class GuidedNetwork(PathNetwork[GuidedState]):
         super().__init__()
         self.schema, self.network = schema, network
         self.guides = nn.ModuleList(kind(schema) for kind in guide_kinds(schema))
-        self.width = network.width + GUIDED
+        self.width = network.width + guided_features(schema)
         self.asks_many = network.asks_many
+
+    @property
+    def numbers(self) -> NormalGuide | None:
+        """The guide of numbers, if there is one."""
+        return next((guide for guide in self.guides if isinstance(guide, NormalGuide)), None)
 
     def learn(
         self,
@@ -85,8 +97,8 @@ class GuidedNetwork(PathNetwork[GuidedState]):
         """Features of every factor; see `PathNetwork.forward`."""
         path = self.network(x, query, given, rank)
         said = [g.along(x, query=query, given=given, rank=rank) for g in self.guides]
-        here = [[part[path.row, path.target] for part in parts] for parts in said]
-        return path._replace(features=_beside(path.features, here))
+        here = [part[path.row, path.target] for part in said]
+        return path._replace(features=self._beside(path.features, here))
 
     def encode(self, x: Tensor, given: Tensor) -> GuidedState:
         """Encodes the evidence; see `PathNetwork.encode`."""
@@ -98,7 +110,7 @@ class GuidedNetwork(PathNetwork[GuidedState]):
         features = self.network.ask(state.inner, variables)
         variables = variables.expand(len(features), -1)
         pairs = zip(self.guides, state.beliefs, strict=True)
-        return _beside(features, [guide.ask(belief, variables) for guide, belief in pairs])
+        return self._beside(features, [guide.ask(belief, variables) for guide, belief in pairs])
 
     def tell(self, state: GuidedState, variables: Tensor, values: Tensor) -> GuidedState:
         """Notes known values; see `PathNetwork.tell`."""
@@ -107,7 +119,8 @@ class GuidedNetwork(PathNetwork[GuidedState]):
         state.beliefs = [guide.tell(belief, variables, values) for guide, belief in pairs]
         return state
 
-
-def _beside(features: Tensor, said: Sequence[Sequence[Tensor]]) -> Tensor:
-    both = [torch.stack(tuple(parts), dim=-1) for parts in said]
-    return torch.cat([features, torch.stack(both).sum(dim=0)], dim=-1)
+    def _beside(self, features: Tensor, said: Sequence[Tensor]) -> Tensor:
+        """Of two guides one says more; what they say begins alike."""
+        most = self.width - self.network.width
+        padded = [nn.functional.pad(part, (0, most - part.shape[-1])) for part in said]
+        return torch.cat([features, torch.stack(padded).sum(dim=0)], dim=-1)

@@ -30,11 +30,12 @@ class LevelGuide(nn.Module):
         >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]]).repeat(500, 1)
         >>> guide.learn(x, torch.ones_like(x, dtype=torch.bool))
         >>> belief = guide.believe(x[:1], torch.tensor([[True, False]]))
-        >>> logit, _ = guide.ask(belief, torch.tensor([[1]]))
+        >>> logit, log_deviation = guide.ask(belief, torch.tensor([[1]])).unbind(dim=-1)
         >>> logit.sigmoid().round(decimals=2)
         tensor([[0.5000]])
     """
 
+    says = 2
     categories: Tensor
     place: Tensor
     has_two: Tensor
@@ -73,18 +74,16 @@ class LevelGuide(nn.Module):
         self.scores[:, : found.shape[1]] = found
         self.normal.learn(self._as_numbers(x), have, weights)
 
-    def along(
-        self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
         """What is said of each variable of a path, given all before it; see `ask`.
 
         See `PathNetwork.forward` for the arguments.
 
         Returns:
-            Two of shape ``(batch, vars)``.
+            Shape ``(batch, vars, says)``.
         """
         said = self.normal.along(self._as_numbers(x), query=query, given=given, rank=rank)
-        return self._of_levels(*said, torch.arange(given.shape[1], device=x.device))
+        return self._of_levels(said, torch.arange(given.shape[1], device=x.device))
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""
@@ -94,26 +93,26 @@ class LevelGuide(nn.Module):
         """After some variables became known; see `PathNetwork.tell`."""
         return self.normal.tell(belief, variables, self._numbered(variables, values))
 
-    def ask(self, belief: Belief, variables: Tensor) -> tuple[Tensor, Tensor]:
+    def ask(self, belief: Belief, variables: Tensor) -> Tensor:
         """Of a category with two levels the logit of the second, of others the mean number.
 
         Beside it the log deviation of the number. Both are 0 for what is no category.
 
         Returns:
-            Two of shape ``(batch, tokens)``.
+            Shape ``(batch, tokens, says)``.
         """
-        return self._of_levels(*self.normal.ask(belief, variables), variables)
+        return self._of_levels(self.normal.ask(belief, variables), variables)
 
-    def _of_levels(
-        self, mean: Tensor, log_deviation: Tensor, variables: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _of_levels(self, moments: Tensor, variables: Tensor) -> Tensor:
+        mean, log_deviation = moments[..., 0], moments[..., 1]
         low, high = self.scores[self.place[variables], :2].unbind(dim=-1)
         usual, guess = -low / (high - low), (mean - low) / (high - low)
         least, most = SHARE * usual, 1 - SHARE * (1 - usual)
         share = guess.clamp(min=least.clamp(max=SUREST), max=most.clamp(min=1 - SUREST))
         said = torch.where(self.has_two[variables], share.logit(), mean)
         is_number = self.place[variables] < 0
-        return said.masked_fill(is_number, 0), log_deviation.masked_fill(is_number, 0)
+        found = torch.stack([said, log_deviation], dim=-1)
+        return found.masked_fill(is_number.unsqueeze(-1), 0)
 
     def _as_numbers(self, x: Tensor) -> Tensor:
         x = x[:, : len(self.place)]

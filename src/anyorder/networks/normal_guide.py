@@ -4,19 +4,24 @@ They know lines, bends and clusters from few rows, where a network needs many to
 factors of a normal along a path come from one Cholesky decomposition: with the variables in the
 order in which they become known, Sigma = L L', the factor of the k-th has the mean of what L's row
 makes of those before it, and the deviation L_kk. What has become known before says how much each
-normal counts.
+normal counts. So a number given others has a *bell* of each normal: its share, mean and deviation.
 
-A normal has read the rows that a network is trained on, and knows them better than others: the
-network would learn to believe it too much. So in training one normal alone is asked what it would
-say had it not read the row in question, which takes off a multiple of one outer product.
+Normals have read the rows that a network is trained on, and know them better than others: the
+network would learn to believe them too much. So along the paths of training each is asked what it
+would say had it not read its part of the row, which takes off a multiple of one outer product.
 """
 
 import torch
 from torch import Tensor, nn
 
 from anyorder.networks.belief import LEAST, Belief
-from anyorder.networks.normal_mixture import NormalMixture, normal_mixture
-from anyorder.networks.normal_moments import bunches, conditioned, from_factor
+from anyorder.networks.normal_mixture import normal_mixture
+from anyorder.networks.normal_moments import (
+    bunches,
+    conditioned,
+    from_factor,
+    log_densities,
+)
 from anyorder.networks.unit_choice import chosen_units
 from anyorder.networks.unit_scales import Units, UnitScales
 from anyorder.variables import Schema
@@ -30,12 +35,23 @@ MANY = 1e9
 FARTHEST = 1e4
 """No score is as far out: the bounds of a number of which nothing was seen."""
 
-MOST_NORMALS, MOST_ENTRIES = 32, 2**16
+MOST_NORMALS, MOST_ENTRIES = 32, 2**17
 """Normals at most, and entries of their covariances: all are decomposed for every row."""
+
+FEW_NORMALS = 4
+"""Of which units are chosen by: to grow all of them for every choice takes minutes."""
+
+NO_SHARE = -1e4
+"""The log share of a bell that is not there."""
+
+
+def most_normals(numbers: int, most: int = MOST_NORMALS) -> int:
+    """Normals that a guide of so many numbers has room for."""
+    return max(1, min(most, MOST_ENTRIES // max(1, numbers**2)))
 
 
 class NormalGuide(nn.Module):
-    """The mean and deviation of numbers given others; nothing of other variables.
+    """What numbers are given others, in units; nothing of other variables.
 
     A mean stays where its number was in the rows that were learnt from: lines lead anywhere.
 
@@ -50,7 +66,7 @@ class NormalGuide(nn.Module):
         >>> guide.learn(torch.stack([a, a / 2], dim=1), torch.ones(1000, 2, dtype=torch.bool))
         >>> known = torch.tensor([[True, False]])
         >>> belief = guide.believe(torch.tensor([[2.0, 0.0]]), known)
-        >>> mean, log_deviation = guide.ask(belief, torch.tensor([[1]]))
+        >>> mean, log_deviation, *bells = guide.ask(belief, torch.tensor([[1]])).unbind(dim=-1)
         >>> mean.round(decimals=2)
         tensor([[1.]])
     """
@@ -63,6 +79,7 @@ class NormalGuide(nn.Module):
     centers: Tensor
     covariances: Tensor
     rows: Tensor
+    leaning: Tensor
     seen: Tensor
 
     def __init__(self, schema: Schema, *, most: int = MOST_NORMALS) -> None:
@@ -78,12 +95,13 @@ class NormalGuide(nn.Module):
         self.register_buffer("is_number", is_number, persistent=False)
         size = len(numbers)
         self.scales = UnitScales(size)
-        most = max(1, min(most, MOST_ENTRIES // max(1, size**2)))
+        most = most_normals(size, most)
         # What is not needed has no weight, and is not looked at.
         self.register_buffer("weights", torch.eye(most)[0])
         self.register_buffer("centers", torch.zeros(most, size))
         self.register_buffer("covariances", torch.eye(size).repeat(most, 1, 1))
         self.register_buffer("rows", torch.full((most,), MANY))
+        self.register_buffer("leaning", torch.zeros(most))
         ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, size))
 
@@ -108,11 +126,11 @@ class NormalGuide(nn.Module):
         values = x[:, self.numbers].double()
         most = len(self.weights)
         self.scales.reset()
-        found, best = normal_mixture(values, there, weights, most=most)
         worth = weights.double().sum().square() / weights.double().square().sum()
         if units is not None and worth >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
-            found, values = self._measured(values, there, weights, found, best)
+            values = self._measured(values, there, weights)
+        found, _ = normal_mixture(values, there, weights, most=most)
         gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
@@ -120,54 +138,58 @@ class NormalGuide(nn.Module):
         shares = found.log_weights.exp().float()
         some = shares > 0
         self.weights.zero_()
-        buffers = (*self._parts(), self.rows)
+        buffers = (*self._parts(), self.rows, self.leaning)
         for buffer, part in zip(buffers, (shares, *found[1:]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
 
-    def _measured(
-        self, z: Tensor, have: Tensor, weights: Tensor, found: NormalMixture, best: float
-    ) -> tuple[NormalMixture, Tensor]:
-        """Normals of all numbers in units, of some, or of none, and the numbers that they are of.
+    def _measured(self, z: Tensor, have: Tensor, weights: Tensor) -> Tensor:
+        """All numbers in units, some, or none, by how probable few normals make left-out rows.
 
         Args:
             z: Normal scores. Shape ``(rows, numbers)``.
             have: Which are there.
             weights: Of the rows. Shape ``(rows,)``.
-            found: Normals of the scores.
-            best: The nats that these give left-out rows.
         """
-        values, kept = z, torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
         units, slopes = self.scales.to_units(z), self.scales.log_slopes(z)
         chosen = chosen_units(z, units, slopes, have, weights)
-        choices = [torch.ones_like(chosen)]
+        choices = [torch.zeros_like(chosen), torch.ones_like(chosen)]
         choices += [chosen] if chosen.any() and not chosen.all() else []
-        for choice in choices:
-            mixed, factors = torch.where(choice, units, z), slopes * choice
-            other, nats = normal_mixture(
-                mixed, have, weights, most=len(self.weights), log_slopes=factors
-            )
-            if nats > best:
-                found, values, kept, best = other, mixed, choice, nats
-        self.scales.reset(keep=kept)
-        return found, values
 
-    def along(
-        self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The mean and log deviation of each variable of a path, given all before it.
+        def nats(choice: Tensor) -> float:
+            measured, factors = torch.where(choice, units, z), slopes * choice
+            few = min(FEW_NORMALS, len(self.weights))
+            return normal_mixture(measured, have, weights, most=few, log_slopes=factors)[1]
 
-        They are 0 for what is no number. See `PathNetwork.forward` for the arguments.
+        best = max(choices, key=nats)
+        self.scales.reset(keep=best)
+        return torch.where(best, units, z)
+
+    @property
+    def says(self) -> int:
+        """Numbers that it says of a variable; see `ask`."""
+        return 2 + 3 * len(self.weights)
+
+    def alone(self) -> Tensor:
+        """The bells of each number without evidence. Shape ``(numbers, 3 * normals)``."""
+        nothing = torch.zeros(1, len(self.place), device=self.place.device)
+        belief = self.believe(nothing, nothing.bool())
+        return self.ask(belief, self.numbers[None])[0, :, 2:]
+
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
+        """What is said of each variable of a path, given all before it; see `ask`.
+
+        See `PathNetwork.forward` for the arguments.
 
         Returns:
-            Two of shape ``(batch, vars)``.
+            Shape ``(batch, vars, says)``.
         """
         rank = rank.expand(given.shape)
         normals = self._normals()
-        found = torch.zeros(2, *given.shape, dtype=torch.float32, device=x.device)
+        found = torch.zeros(*given.shape, self.says, dtype=torch.float32, device=x.device)
         for rows in bunches(len(x), normals[2].numel(), x.device):
             part = self._along(x[rows], query[rows], given[rows], rank[rows], *normals)
-            found[:, rows[:, None], self.numbers] = part.float()
-        return found[0], found[1]
+            found[rows[:, None], self.numbers] = part
+        return found
 
     def _along(
         self,
@@ -186,8 +208,13 @@ class NormalGuide(nn.Module):
         each = order.expand(len(centers), -1, -1)
         away = self._away(x, given | query, centers).gather(2, each)
         middle, spread = centers[:, order], covariances[:, order[:, :, None], order[:, None]]
-        if self.training and len(centers) == 1:
-            middle, lower, away = self._unread(middle, spread, away)
+        logs = log_weights[:, None].expand(-1, len(x))
+        if self.training:
+            shares = self._shares(x, given | query, log_weights, centers, covariances)
+            rows, leaning = (b[: len(centers), None].to(x) for b in (self.rows, self.leaning))
+            others = (rows - shares).clamp(min=1)
+            logs = logs + (others / (others + shares)).log()
+            middle, lower, away = unread(middle, spread, away, shares, others, leaning)
         else:
             lower = torch.linalg.cholesky(spread)
         last = (given | query).sum(dim=1, keepdim=True) - 1
@@ -201,26 +228,19 @@ class NormalGuide(nn.Module):
         likely = -0.5 * noise.square() - deviations.log()
         # Nor in how much a normal counts.
         before = nn.functional.pad(likely[..., :-1], (1, 0)).cumsum(dim=-1)
-        logs = log_weights[:, None, None] + before
-        back = order.argsort(dim=1)
-        mean, variance = _moments(logs, means, deviations.square())
-        return torch.stack(self._held(mean.gather(1, back), variance.gather(1, back)))
+        logs = logs[..., None] + before
+        back = order.argsort(dim=1).expand(len(centers), -1, -1)
+        deviations = deviations.expand_as(means)
+        return self._said(*(part.gather(2, back) for part in (logs, means, deviations)))
 
-    def _unread(
-        self, middle: Tensor, spread: Tensor, away: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Center, factor of the covariance, and a row less its center, had the row not been read.
-
-        A row that stands out as none that was read can is left where it is.
-        """
-        share = 1 / (self.rows[0].to(away) - 1)
-        outer = away.unsqueeze(-1) * away.unsqueeze(-2)
-        lower, failed = torch.linalg.cholesky_ex((1 + share) * (spread - share * outer))
-        stays = (failed > 0)[..., None]
-        if stays.any():
-            lower = torch.where(stays[..., None], torch.linalg.cholesky(spread), lower)
-        moved = (share * away).masked_fill(stays, 0)
-        return middle - moved, lower, away + moved
+    def _shares(
+        self, x: Tensor, known: Tensor, log_weights: Tensor, centers: Tensor, covariances: Tensor
+    ) -> Tensor:
+        """How much of each row is of each normal, by what is known. Shape ``(normals, rows)``."""
+        units = self.scales.to_units(x[:, self.numbers].to(centers))
+        pairs = zip(centers, covariances, strict=True)
+        logs = torch.stack([log_densities(units, known, *moments) for moments in pairs])
+        return (log_weights[:, None] + logs).softmax(dim=0)
 
     def believe(self, x: Tensor, given: Tensor) -> Belief:
         """What is believed once the evidence is known; see `PathNetwork.encode`."""
@@ -257,24 +277,42 @@ class NormalGuide(nn.Module):
             belief = belief.told(place, measured, self.is_number[variable])
         return belief
 
-    def ask(self, belief: Belief, variables: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and log deviation of variables, two of shape ``(batch, tokens)``."""
-        place, is_number = self.place[variables], self.is_number[variables]
-        variances = belief.variances[:, belief.group].clamp(min=LEAST**2)
-        mean, variance = _moments(belief.logs.unsqueeze(-1), belief.mean, variances)
-        found = (part.gather(1, place).float() for part in self._held(mean, variance))
-        mean, log_deviation = (part.masked_fill(~is_number, 0) for part in found)
-        return mean, log_deviation
+    def ask(self, belief: Belief, variables: Tensor) -> Tensor:
+        """Mean and log deviation of variables; log shares, means, log deviations of their bells.
 
-    def _held(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Means where numbers were seen, and log deviations: what a mean is held back counts.
+        All are 0 for what is no number.
 
-        No number is less certain than without evidence, when it is about standard normal.
+        Returns:
+            Shape ``(batch, tokens, says)``.
         """
-        held = mean.clamp(*self.seen.to(mean))
-        deviation = (variance + (mean - held).square()).sqrt()
-        scores, deviation = self.scales.to_scores(held, deviation)
-        return scores, deviation.clamp(LEAST, 1).log()
+        place, is_number = self.place[variables], self.is_number[variables]
+        deviations = belief.variances[:, belief.group].clamp(min=LEAST**2).sqrt()
+        said = self._said(belief.logs.unsqueeze(-1), belief.mean, deviations)
+        asked = said.gather(1, place.unsqueeze(-1).expand(-1, -1, self.says))
+        return asked.masked_fill(~is_number.unsqueeze(-1), 0)
+
+    def _said(self, logs: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
+        """Moments and bells, held where numbers were seen: what a mean is held back widens it.
+
+        No bell is wider than without evidence.
+
+        Args:
+            logs: Of the shares of bells, up to a constant. Shape ``(normals, rows, numbers or 1)``.
+            means: Shape ``(normals, rows, numbers)``.
+            deviations: Shape ``(normals, rows, numbers)``.
+        """
+        held = means.clamp(*self.seen.to(means))
+        alone = self.covariances[: len(means)].diagonal(dim1=-2, dim2=-1).sqrt().to(means)
+        back = torch.hypot(deviations, means - held)
+        wide = back.minimum(alone[:, None]).maximum(deviations)
+        log_shares = logs.log_softmax(dim=0).expand_as(means)
+        mean, variance = _moments(log_shares, held, wide.square())
+        bells = torch.stack([log_shares, held, wide.log()])  # (3, normals, rows, numbers)
+        empty = bells.new_tensor([NO_SHARE, 0, 0])[:, None, None, None]
+        absent = empty.expand(-1, len(self.weights) - len(means), *means.shape[1:])
+        every = torch.cat([bells, absent], dim=1).flatten(0, 1)
+        moments = torch.stack([mean, variance.sqrt().log()])
+        return torch.cat([moments, every]).permute(1, 2, 0).float()
 
     def _normals(self) -> tuple[Tensor, Tensor, Tensor]:
         """Those that have a weight.
@@ -295,8 +333,36 @@ class NormalGuide(nn.Module):
         return away.masked_fill(~known, 0)
 
 
-def _moments(logs: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+def unread(
+    middle: Tensor, spread: Tensor, away: Tensor, share: Tensor, others: Tensor, leaning: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Center, factor of the covariance, and a row less its center, had the row not been read.
+
+    A row that stands out as none that was read can is left where it is.
+
+    Args:
+        middle: The center. Shape ``(normals, rows, numbers)``.
+        spread: The covariance. Shape ``(normals, rows, numbers, numbers)``.
+        away: The row less its center. Shape of `middle`.
+        share: How much of the row was read. Shape ``(normals, rows)``.
+        others: How many rows else. Shape of `share`.
+        leaning: More rows that the covariance stands for. Shape of `share`, or one that expands.
+    """
+    part = (share / others)[..., None]
+    total = (share + others + leaning)[..., None]
+    less = part * (share + others)[..., None] / total
+    outer = (less * away).unsqueeze(-1) * away.unsqueeze(-2)
+    more = total / (total - share[..., None])
+    lower, failed = torch.linalg.cholesky_ex(more[..., None] * (spread - outer))
+    stays = (failed > 0)[..., None]
+    if stays.any():
+        lower = torch.where(stays[..., None], torch.linalg.cholesky(spread), lower)
+    moved = (part * away).masked_fill(stays, 0)
+    return middle - moved, lower, away + moved
+
+
+def _moments(log_shares: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
     """Of mixtures, from those of their parts along the first axis."""
-    shares = logs.softmax(dim=0)
+    shares = log_shares.exp()
     mean = (shares * means).sum(dim=0)
     return mean, (shares * (variances + (means - mean).square())).sum(dim=0)

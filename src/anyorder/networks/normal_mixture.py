@@ -3,8 +3,10 @@
 One normal knows lines; several know bends, clusters and where numbers scatter more. It is grown:
 every normal is split in two along its longest axis, all are fitted anew by expectation
 maximisation, and so on as long as rows that were left out become more probable. The covariance of a
-part of the rows leans on that of all of them. Gaps are drawn before each halving from what is
-believed by then: to count all that they may be, in every round, takes minutes where they are many.
+part of the rows leans on the shape of that of all of them, at its own size: a part that scatters
+little must not be taken for one that scatters as much as all. Gaps are drawn before each halving
+from what is believed by then: to count all that they may be, in every round, takes minutes where
+they are many.
 
 References:
     Dempster, Laird and Rubin (1977), section 4.3: mixtures.
@@ -25,14 +27,17 @@ from anyorder.networks.normal_moments import (
     used_rows,
 )
 
-READ = 20_000
-"""Rows that are read, of as many as there are."""
+READ, READ_AT_LAST = 20_000, 50_000
+"""Rows by which normals are grown, and by which they are fitted at last, of those there are."""
+
+ENTRIES = 2**18
+"""Of noise that are computed at a time: they stay in a processor's cache."""
 
 ROUNDS = 15
 """Of expectation maximisation, after each split."""
 
-LEFT_OUT = 4
-"""One row of so many is left out to see when to stop."""
+LEFT_OUT, FEWEST = 4, 40
+"""One row of so many is left out to see when to stop, and the fewest rows for that."""
 
 LEANING = 0.5
 """Rows that the covariance of all counts for in each, as a share of the numbers."""
@@ -40,7 +45,7 @@ LEANING = 0.5
 APART = 0.5
 """How far the halves of a normal begin from its middle, in deviations along its longest axis."""
 
-LEAST = 1e-4
+LEAST = 1e-6
 """Of the eigenvalues of covariances, in deviations: no number is taken for known from the rest."""
 
 
@@ -51,13 +56,15 @@ class NormalMixture(NamedTuple):
         log_weights: Shape ``(normals,)``.
         centers: Shape ``(normals, numbers)``.
         covariances: Shape ``(normals, numbers, numbers)``.
-        rows: That each stands for, with those of the prior. Shape ``(normals,)``.
+        rows: By which the center of each is found. Shape ``(normals,)``.
+        leaning: More rows by which its covariance is. Shape ``(normals,)``.
     """
 
     log_weights: Tensor
     centers: Tensor
     covariances: Tensor
     rows: Tensor
+    leaning: Tensor
 
     def logs(self, z: Tensor, have: Tensor) -> Tensor:
         """Of each normal's weight times its density, but for tau. Shape ``(rows, normals)``."""
@@ -74,6 +81,7 @@ class NormalMixture(NamedTuple):
             torch.cat([self.centers - step, self.centers + step]),
             torch.cat([self.covariances] * 2),
             torch.cat([self.rows / 2] * 2),
+            torch.cat([self.leaning] * 2),
         )
 
     def completed(self, z: Tensor, have: Tensor) -> Tensor:
@@ -114,7 +122,8 @@ def normal_mixture(
     one = _single(z, have, weights)
     factors = (torch.zeros_like(z) if log_slopes is None else log_slopes).masked_fill(~have, 0)
     factors = factors[weights > 0].sum(dim=1)
-    z, have, weights = (part[:READ] for part in used_rows(z, have, weights))
+    every = [part[:READ_AT_LAST] for part in used_rows(z, have, weights)]
+    z, have, weights = (part[:READ] for part in every)
     factors = factors[: len(z)]
     left_out = torch.arange(len(z), device=z.device) % LEFT_OUT == 0
 
@@ -126,44 +135,70 @@ def normal_mixture(
         logs = found.logs(z[left_out], have[left_out]).logsumexp(dim=1)
         return float(weights[left_out] @ (logs + factors[left_out]))
 
-    few, best, size = one, likelihood(one), 1
-    while 2 * size <= most:
-        few = grown(few, ~left_out)
-        found = likelihood(few)
+    few, best = one, likelihood(one)
+    while 2 * len(few.log_weights) <= most and len(z) >= FEWEST:
+        more = grown(few, ~left_out)
+        found = likelihood(more)
         if not found > best:
             break
-        best, size = found, 2 * size
-    several = one
-    while len(several.log_weights) < size:
-        several = grown(several, left_out | ~left_out)
-    if size > 1 and not have.all():
-        several = _fitted(several, one, several.completed(z, have), weights)
-    return several, best
+        few, best = more, found
+    if len(few.log_weights) > 1:  # now with the rows that were left out
+        z, have, weights = every
+        few = _fitted(few, one, few.completed(z, have), weights)
+    return few, best
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
     center, covariance, rows = normal_moments(z, have, weights)
     deviation = covariance.diagonal().sqrt()
     covariances = _floored(covariance[None], deviation)
-    return NormalMixture(center.new_zeros(1), center[None], covariances, center.new_tensor([rows]))
+    nothing = center.new_zeros(1)
+    return NormalMixture(nothing, center[None], covariances, nothing + rows, nothing)
 
 
 def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor) -> NormalMixture:
     """Expectation maximisation on rows without gaps, from what was found before."""
-    everything, there = one.covariances[0], torch.ones_like(z, dtype=torch.bool)
-    deviation, prior = everything.diagonal().sqrt(), LEANING * z.shape[1]
+    everything, size = one.covariances[0], z.shape[1]
+    deviation, prior = everything.diagonal().sqrt(), LEANING * size
+    precision = torch.linalg.inv(everything)
     for _ in range(ROUNDS):
-        shares = found.logs(z, there).softmax(dim=1) * weights[:, None]
-        rows = shares.sum(dim=0)
-        centers = shares.T @ z / rows.clamp(min=torch.finfo(rows.dtype).tiny)[:, None]
-        scatters = []
-        for share, center in zip(shares.T, centers, strict=True):
-            away = z - center
-            scatters.append((share[:, None] * away).T @ away)
-        leaning = torch.stack(scatters) + prior * everything
+        rows, sums, squares = _sums(found, z, weights)
+        centers = sums / rows.clamp(min=torch.finfo(rows.dtype).tiny)[:, None]
+        scatters = squares - sums[:, :, None] * centers[:, None]
+        # How much each scatters beside all of them, with one row more that scatters as much.
+        beside = ((scatters * precision).sum(dim=(1, 2)) / size + 1) / (rows + 1)
+        leaning = scatters + prior * beside[:, None, None] * everything
         covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
-        found = NormalMixture((rows / rows.sum()).log(), centers, covariances, rows + prior)
+        logs = (rows / rows.sum()).log()
+        found = NormalMixture(logs, centers, covariances, rows, torch.full_like(rows, prior))
     return found
+
+
+def _sums(found: NormalMixture, z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of rows, numbers and their products, shared out among the normals, in a pass over the rows.
+
+    Shapes ``(normals,)``, ``(normals, numbers)`` and ``(normals, numbers, numbers)``.
+    """
+    count, size = found.centers.shape
+    one = torch.eye(size, dtype=z.dtype, device=z.device).expand(count, -1, -1)
+    inverse = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(found.covariances), one, upper=False
+    )
+    middles = inverse @ found.centers[:, :, None]  # (normals, numbers, 1)
+    logs = found.log_weights + inverse.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+    rows, sums, squares = (
+        z.new_zeros(count),
+        z.new_zeros(count, size),
+        z.new_zeros(count * size, size),
+    )
+    for part in torch.arange(len(z), device=z.device).split(max(1, ENTRIES // (count * size))):
+        own = z[part]
+        noise = (own @ inverse.flatten(0, 1).T).unflatten(1, (count, size)) - middles[:, :, 0]
+        shares = (logs - 0.5 * noise.square().sum(dim=2)).softmax(dim=1) * weights[part, None]
+        rows += shares.sum(dim=0)
+        sums += shares.T @ own
+        squares += (shares[:, :, None] * own[:, None]).flatten(1).T @ own
+    return rows, sums, squares.unflatten(0, (count, size))
 
 
 def _floored(covariances: Tensor, deviation: Tensor) -> Tensor:

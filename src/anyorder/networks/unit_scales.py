@@ -16,8 +16,9 @@ Units = Callable[[Tensor], Tensor]
 POINTS = 257
 """Of a table. Between two of them a smooth scale is off by some 1e-4 deviations."""
 
-FARTHEST = 8.0
-"""No table goes beyond this normal score."""
+FARTHEST, BEYOND = 8.0, 2.0
+"""No table is of more than this normal score, nor goes farther beyond what was seen. It does go on
+there: a density reaches beyond what was seen, and lines would lead it far from its units."""
 
 PLAIN = 4.0
 """Deviations within which units are as they are."""
@@ -32,8 +33,7 @@ class UnitScales(nn.Module):
     Example:
         >>> scales, scores = UnitScales(1), torch.linspace(0, 4, 50)[:, None]
         >>> scales.measure(scores, torch.ones_like(scores).bool(), lambda z: 7 + z**2)
-        >>> again, _ = scales.to_scores(scales.to_units(scores), torch.ones_like(scores))
-        >>> torch.allclose(again, scores, atol=1e-4)
+        >>> torch.allclose(scales.to_scores(scales.to_units(scores)), scores, atol=1e-4)
         True
     """
 
@@ -61,6 +61,8 @@ class UnitScales(nn.Module):
         self.reset()
         low = z.masked_fill(~have, FARTHEST).amin(dim=0).clamp(min=-FARTHEST)
         high = z.masked_fill(~have, -FARTHEST).amax(dim=0).clamp(max=FARTHEST)
+        varied = high > low
+        low, high = low - BEYOND, high + BEYOND
         part = torch.linspace(0, 1, POINTS, dtype=z.dtype, device=z.device)
         table = units(low + (high - low) * part[:, None]).to(z)
         measured, counts = units(z.masked_fill(~have, 0)).to(z), have.sum(dim=0).clamp(min=1)
@@ -69,7 +71,7 @@ class UnitScales(nn.Module):
         deviation = (away.square().sum(dim=0) / counts).sqrt()
         found = _drawn_in((table - mean) / deviation).T.to(self.units)
         rises = found.isfinite().all(dim=1) & (found.diff(dim=1) > 0).all(dim=1)
-        sound = (rises & (high > low)).nonzero().squeeze(1)
+        sound = (rises & varied).nonzero().squeeze(1)
         self.start[sound] = low[sound].to(self.start)
         self.step[sound] = ((high - low)[sound] / (POINTS - 1)).to(self.step)
         self.units[sound] = found[sound]
@@ -81,6 +83,13 @@ class UnitScales(nn.Module):
         for name, buffer in self.named_buffers():
             buffer[gone] = plain.get_buffer(name).to(buffer)[gone]
 
+    def at(self, places: Tensor) -> "UnitScales":
+        """Those of some numbers. Shape ``(some,)``."""
+        found = UnitScales(len(places)).to(self.start)
+        for name, buffer in found.named_buffers():
+            buffer.copy_(self.get_buffer(name)[places])
+        return found
+
     def to_units(self, z: Tensor, places: Tensor | None = None) -> Tensor:
         """Normal scores in units.
 
@@ -88,37 +97,40 @@ class UnitScales(nn.Module):
             z: Shape ``(rows, numbers)``, or any if `places` are given.
             places: Whose they are. Shape of `z`.
         """
-        places, below, slope = self._piece(z, places)
-        within = (z - self.start[places]) / self.step[places] - below
-        return self.units[places, below].to(z) + within * self.step[places] * slope
+        return self.measured(z, places)[0]
 
     def log_slopes(self, z: Tensor) -> Tensor:
         """Of units in normal scores, by the log: what a density changes by. Shape of `z`."""
-        return self._piece(z, None)[2].log()
+        return self.measured(z)[1]
 
-    def to_scores(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-        """Means in units, and deviations about them, as normal scores.
+    def measured(self, z: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Normal scores in units, and the logs of the slopes there; see `to_units`."""
+        places = self._places(z) if places is None else places
+        start, step = self.start[places].to(z), self.step[places].to(z)
+        steps = (z - start) / step
+        below = steps.nan_to_num().floor().clamp(0, POINTS - 2).long()
+        left, right = (self.units[places, point].to(z) for point in (below, below + 1))
+        return left + (steps - below) * (right - left), ((right - left) / step).log()
 
-        Shapes ``(rows, numbers)``.
+    def to_scores(self, units: Tensor, places: Tensor | None = None) -> Tensor:
+        """Units as normal scores.
+
+        Args:
+            units: Shape ``(..., numbers)``, or ``(..., edges)`` if `places` are given.
+            places: Whose they are. Shape ``(edges,)``.
         """
-        ends = [self._scores(mean + side * deviation) for side in (-1, 0, 1)]
-        return ends[1], 0.5 * (ends[2] - ends[0])
-
-    def _piece(self, z: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Whose a score is, the point below it, and the slope there."""
-        if places is None:
-            places = torch.arange(len(self.start), device=z.device).expand(z.shape)
-        step = self.step[places].to(z)
-        below = ((z - self.start[places]) / step).nan_to_num().floor().clamp(0, POINTS - 2).long()
-        rise = self.units[places, below + 1].to(z) - self.units[places, below].to(z)
-        return places, below, rise / step
-
-    def _scores(self, units: Tensor) -> Tensor:
-        table, values = self.units.to(units), units.T.contiguous()
-        below = torch.searchsorted(table, values).clamp(1, POINTS - 1) - 1
-        left, right = table.gather(1, below), table.gather(1, below + 1)
+        start, step, table = self.start, self.step, self.units
+        if places is not None:
+            start, step, table = start[places], step[places], table[places]
+        table, values = table.to(units), units.reshape(-1, len(table)).T.contiguous()
+        below = torch.searchsorted(table, values).clamp(1, POINTS - 1) - 1  # (numbers, values)
+        left, right = (table.gather(1, point) for point in (below, below + 1))
         steps = below + (values - left) / (right - left)
-        return (self.start[:, None] + self.step[:, None] * steps).T.to(units)
+        scores = start[:, None].to(units) + step[:, None].to(units) * steps
+        return scores.T.reshape(units.shape)
+
+    def _places(self, z: Tensor) -> Tensor:
+        return torch.arange(len(self.start), device=z.device).expand(z.shape)
 
 
 def _drawn_in(units: Tensor) -> Tensor:

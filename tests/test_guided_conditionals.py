@@ -1,0 +1,176 @@
+"""Heads beside guides: where they start, and what atoms make of it."""
+
+import math
+
+import pytest
+import torch
+
+from anyorder import Schema, Variable
+from anyorder.conditionals.atomic import AtomicConditionals
+from anyorder.conditionals.guided import (
+    SLIP,
+    AtomTilt,
+    GuidedCategoricalConditionals,
+    GuidedDensities,
+    _fewer,
+    bells_at,
+)
+from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.spline import Spline
+from tests.oracle import normal_density
+
+
+def said_of(bells):
+    """Features of which a network's own are three zeros, and a guide says some bells.
+
+    Args:
+        bells: Log shares, means and log deviations. Shape ``(3, edges, bells)``.
+    """
+    moments = torch.zeros(bells.shape[1], 2)
+    return torch.cat([torch.zeros(bells.shape[1], 3), moments, *bells], dim=1)
+
+
+def test_atoms_are_as_probable_as_bayes_has_it(generator):
+    """What has some bells without evidence, and others given it, is so on atoms too."""
+    shares = torch.randn(4, 2, generator=generator).log_softmax(dim=1)
+    means, logs = torch.randn(4, 2, generator=generator), -torch.rand(4, 2, generator=generator)
+    features, tilt = said_of(torch.stack([shares, means, logs])), AtomTilt(2, width=11, said=8)
+    atoms, variables = torch.randn(2, 7, generator=generator), torch.tensor([0, 1, 1, 0])
+    usual = torch.tensor([[-1.0, -0.5, 0.5, 0.0, 0.3, 0.1], [0.0, -9.0, 1.0, 2.0, 0.0, 1.0]])
+    known = bells_at(*usual.unflatten(1, (3, 2)).unbind(dim=1), atoms)
+    found = tilt(features, variables, atoms, known)
+
+    def density(shares, means, logs, value):
+        parts = zip(shares.softmax(dim=0).tolist(), means.tolist(), logs.tolist(), strict=True)
+        return sum(
+            share * normal_density([mean], [[math.exp(2 * log)]], {0: value})
+            for share, mean, log in parts
+        )
+
+    for row, variable in enumerate(variables):
+        for place in range(7):
+            value = atoms[variable, place].item()
+            told = density(shares[row], means[row], logs[row], value)
+            alone = density(*usual[variable].unflatten(0, (3, 2)), value)
+            expected = math.log((1 - SLIP) * told / alone + SLIP)
+            # The bounds of scales are soft, and move them by up to a thousandth.
+            assert found[row, place].item() == pytest.approx(expected, rel=5e-3, abs=5e-3)
+
+
+def drawn_bells(count, generator):
+    numbers = torch.randn(3, 1, count, generator=generator)
+    return torch.stack([numbers[0].log_softmax(dim=1), 3 * numbers[1], numbers[2]])
+
+
+def test_without_evidence_atoms_stay_as_probable_as_they_were(generator):
+    bells = drawn_bells(9, generator)
+    tilt, atoms = AtomTilt(1, width=32, said=29), torch.linspace(-9, 9, 50)[None]
+    found = tilt(said_of(bells), torch.tensor([0]), atoms, bells_at(*bells, atoms))
+    torch.testing.assert_close(found, torch.zeros(1, 50), atol=1e-4, rtol=0)
+
+
+def test_the_least_bells_as_one_have_their_moments(generator):
+    bells = drawn_bells(9, generator)
+    exact = Mixture(*bells)
+    fewer = Mixture(*_fewer(bells.movedim(0, 1).flatten(1), 4))
+    assert fewer.means.shape == (1, 5)
+    torch.testing.assert_close(fewer.logits.logsumexp(dim=-1), torch.zeros(1))
+    for power in (1, 2):
+        one, other = ((w * v**power).sum(dim=0) for v, w in (exact.nodes(), fewer.nodes()))
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+def test_a_guide_that_is_wrong_leaves_every_atom_possible():
+    sure = said_of(torch.tensor([[[0.0]], [[3.0]], [[math.log(1e-3)]]]))
+    tilt, atoms = AtomTilt(1, width=8, said=5), torch.tensor([[-3.0, 0.0, 3.0]])
+    found = tilt(sure, torch.tensor([0]), atoms, -0.5 * atoms.square())
+    assert found[0, :2].tolist() == pytest.approx([math.log(SLIP)] * 2)
+    assert found[0, 2] > 0
+
+
+def test_the_density_beside_atoms_follows_the_guide_only_where_it_is_taught():
+    """A sure guide, and a value that no row to train on had: it is unlikely, not impossible."""
+    grid = (-2.0, -1.9, -1.8)
+    schema = Schema((Variable.continuous("a", atoms=grid),))
+    atoms, said = AtomicConditionals(schema, width=8, said=5), [-1.9, math.log(0.01)]
+    sure = torch.tensor([[0.0, 0.0, 0.0, *said, 0.0, *said]])
+    unseen = atoms(sure, torch.tensor([0])).log_prob(torch.tensor([1.0]))
+    assert unseen.item() > -25  # moved wholly, it would be at 290 deviations
+
+
+def test_densities_are_moved(generator):
+    numbers = torch.randn(3, 4, 5, generator=generator).double()
+    mean, log_scale, value = torch.randn(3, 4, generator=generator).double()
+    mixture = Mixture(*numbers)
+    spline = Spline(*numbers[:2], numbers[2][..., :-1], *torch.randn(2, 4).double())
+    for bare in (mixture, spline):
+        moved = bare.moved(mean, log_scale)
+        there = mean + log_scale.exp() * value
+        torch.testing.assert_close(moved.log_prob(there), bare.log_prob(value) - log_scale)
+        torch.testing.assert_close(moved.cdf(there), bare.cdf(value))
+
+
+def test_a_mixture_starts_at_the_bells_that_are_said(generator):
+    """But for a twentieth of the mass, which the head's own bells have, at the guide's moments."""
+    schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
+    heads, bells = (
+        GuidedDensities(schema, width=11, said=8, head="mixture"),
+        drawn_bells(2, generator),
+    )
+    found = heads(said_of(bells), torch.tensor([1]))
+    own = heads.bare(torch.zeros(1, 3), torch.tensor([1]))
+    values = torch.linspace(-4, 4, 30)[:, None]
+    said = Mixture(*bells).log_prob(values).exp()
+    expected = 0.95 * said + 0.05 * own.log_prob(values).exp()
+    # The bounds of scales are soft, and move them by up to a thousandth.
+    torch.testing.assert_close(found.log_prob(values).exp(), expected, atol=1e-3, rtol=5e-3)
+
+
+def test_a_guide_that_is_wrong_leaves_every_value_possible():
+    """A thousand deviations away from what is said: as improbable as a slip, no more."""
+    schema = Schema((Variable.continuous("a"),))
+    heads = GuidedDensities(schema, width=8, said=5, head="mixture")
+    sure = torch.tensor([[0.0, 0.0, 0.0, 2.0, math.log(1e-3), 0.0, 2.0, math.log(1e-3)]])
+    found, only = heads(sure, torch.tensor([0])), torch.tensor([1.0])
+    slip = math.log(SLIP) + math.log(normal_density([0.0], [[1.0]], {0: 1.0}))
+    assert found.log_prob(only).item() == pytest.approx(slip, abs=1e-3)
+    below = SLIP * torch.special.ndtr(only.double()).item()
+    assert found.cdf(only.double()).item() == pytest.approx(below, rel=1e-3)
+
+
+def test_a_table_whose_only_number_has_no_bells(generator):
+    """Guides of categories say two features of everything, and nothing of numbers."""
+    schema = Schema((Variable.continuous("a"),))
+    features, only = torch.randn(5, 5, generator=generator), torch.zeros(5, dtype=torch.long)
+    features[:, 3:] = 0
+    for head in ("mixture", "spline"):
+        heads = GuidedDensities(schema, width=5, said=2, head=head)
+        values = torch.randn(5, generator=generator)
+        expected = heads.bare(features[:, :3], only).log_prob(values)
+        torch.testing.assert_close(heads(features, only).log_prob(values), expected)
+
+
+def test_atoms_and_elsewhere_start_from_how_often_they_are():
+    schema = Schema(
+        (Variable.continuous("a", atoms=(0.0, 1.0)), Variable.continuous("b", atoms=(2.0,)))
+    )
+    atoms = AtomicConditionals(schema, width=8, said=5)
+    values = torch.tensor([[0.0, 2.0], [0.0, 0.5], [1.0, 2.0], [0.3, 7.0], [9.0, 2.0]])
+    have = torch.ones(5, 2, dtype=torch.bool)
+    have[4, 0] = False
+    atoms.count(values, have, torch.tensor([1.0, 1.0, 2.0, 1.0, 1.0]))
+    nothing = torch.zeros(2, 8)  # the features of a network that says nothing, and a standard bell
+    found = atoms(nothing, torch.tensor([0, 1])).branches.log_probs.exp().detach()
+    torch.testing.assert_close(found[0], torch.tensor([2.5, 2.5, 1.5]) / 6.5, atol=1e-3, rtol=0)
+    assert found[1, 0] / found[1, 2] == pytest.approx(4.5 / 2.5, abs=1e-2)
+    assert found[1, 1] == 0
+
+
+def test_several_levels_start_from_how_often_they_are():
+    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
+    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
+    codes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
+    heads.count(codes, torch.ones(3, 2, dtype=torch.bool), torch.ones(3))
+    found = heads(torch.zeros(2, 5), torch.tensor([0, 1])).log_probs.exp()
+    torch.testing.assert_close(found[1], torch.tensor([2.5, 0.5, 1.5]) / 4.5)
+    torch.testing.assert_close(found[0, :2], torch.tensor([0.5, 0.5]))  # of two the guide knows
