@@ -221,6 +221,21 @@ def test_weights_count_as_repeated_rows(schema, x):
     unit = single(NormalGuide(schema))
     unit.learn(x, torch.ones_like(x, dtype=torch.bool), weights * 1e-12)
     torch.testing.assert_close(unit.covariances, twice.covariances)
+    # Each row, not each that weights are worth, is forgotten as one of as many as were read.
+    torch.testing.assert_close(unit.rows[:1], twice.rows[:1])
+    assert twice.rows[0] == pytest.approx(400, rel=0.05)
+
+
+def test_rows_that_break_a_law_are_not_taken_for_ones_that_know_none(generator):
+    """Ten columns are nearly one, but in a few rows: no bell scatters more than all rows do."""
+    schema = Schema(tuple(Variable.continuous(f"c{i}") for i in range(10)))
+    x = torch.randn(800, 1, generator=generator) + 0.01 * torch.randn(800, 10, generator=generator)
+    x[:4, 0] += torch.tensor([3.0, -3.0, 4.0, -4.0])
+    guide = NormalGuide(schema)
+    guide.learn(x, torch.ones(800, 10, dtype=torch.bool))
+    deviations = guide.covariances[guide.weights > 0].diagonal(dim1=1, dim2=2).sqrt()
+    assert len(deviations) > 1
+    assert deviations[:, 1:].max() < 1.2  # of all rows 1; without a bound it was 3.1
 
 
 def test_gaps_are_filled_by_what_is_believed(schema, x, generator):

@@ -1,8 +1,9 @@
 """Covariances of many columns with gaps, by pairs."""
 
+import pytest
 import torch
 
-from anyorder.networks.normal_moments import FILLED, MOST, normal_moments
+from anyorder.networks.normal_moments import FILLED, MOST, in_rows, normal_moments
 
 
 def test_many_columns_with_gaps_are_known_by_pairs(generator):
@@ -35,3 +36,12 @@ def test_pairs_that_contradict_each_other_are_a_covariance(generator):
     assert torch.linalg.cholesky(found).isfinite().all()
     assert found[0, 1] > 0
     assert found[0, 2] < 0
+
+
+def test_weights_are_worth_rows_whatever_their_unit():
+    weights = torch.tensor([1.0, 1.0, 0.0, 2.0])
+    for unit in (1.0, 1e-12, 1e9):
+        found = in_rows(weights * unit)
+        assert found.sum().item() == pytest.approx(16 / 6)  # the square of the sum by the squares'
+        torch.testing.assert_close(found / found[0], weights.double())
+    assert in_rows(torch.zeros(2)).tolist() == [0, 0]

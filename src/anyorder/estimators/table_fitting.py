@@ -18,6 +18,7 @@ from anyorder.masks import FixedCardinality, MaskDistribution
 from anyorder.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.guided import GuidedNetwork, guide_kinds
+from anyorder.networks.normal_moments import in_rows
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.single_stream import SingleStreamPathTransformer
@@ -187,11 +188,12 @@ def teach_guides(
     x, have = data.x.to(device), ~data.missing.to(device)
     weights = None if data.weights is None else data.weights.to(device)
     first.learn(x, have, weights, units)
+    counted = in_rows(torch.ones(len(x), device=device) if weights is None else weights)
     for network in others:
         network.guides.load_state_dict(first.guides.state_dict())
     for model in models:
         assert isinstance(model.conditionals, MixedConditionals)
-        model.conditionals.count(x, have, torch.ones(len(x)).to(x) if weights is None else weights)
+        model.conditionals.count(x, have, counted)
         if (guide := first.numbers) is not None:
             model.conditionals.measure(guide.scales, guide.alone())
 

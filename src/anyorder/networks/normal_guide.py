@@ -20,6 +20,7 @@ from anyorder.networks.normal_moments import (
     bunches,
     conditioned,
     from_factor,
+    in_rows,
     log_densities,
 )
 from anyorder.networks.unit_choice import chosen_units
@@ -126,7 +127,7 @@ class NormalGuide(nn.Module):
         values = x[:, self.numbers].double()
         most = len(self.weights)
         self.scales.reset()
-        worth = weights.double().sum().square() / weights.double().square().sum()
+        worth = in_rows(weights).sum()
         if units is not None and worth >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
             values = self._measured(values, there, weights)
@@ -138,9 +139,11 @@ class NormalGuide(nn.Module):
         shares = found.log_weights.exp().float()
         some = shares > 0
         self.weights.zero_()
-        buffers = (*self._parts(), self.rows, self.leaning)
-        for buffer, part in zip(buffers, (shares, *found[1:]), strict=True):
+        for buffer, part in zip(self._parts(), (shares, *found[1:3]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
+        equal = (weights > 0).sum() / worth.clamp(min=1)  # rows for one that weights are worth
+        for buffer, part in ((self.rows, found.rows), (self.leaning, found.leaning)):
+            buffer[: int(some.sum())] = (equal * part)[some].to(buffer)
 
     def _measured(self, z: Tensor, have: Tensor, weights: Tensor) -> Tensor:
         """All numbers in units, some, or none, by how probable few normals make left-out rows.
@@ -273,7 +276,7 @@ class NormalGuide(nn.Module):
         """After some variables became known; see `PathNetwork.tell`."""
         for variable, value in zip(variables.unbind(1), values.unbind(1), strict=True):
             place = self.place[variable]
-            measured = self.scales.to_units(value, place)
+            measured = self.scales.to_units(value.to(belief.mean), place)
             belief = belief.told(place, measured, self.is_number[variable])
         return belief
 

@@ -127,25 +127,25 @@ def normal_mixture(
     factors = factors[: len(z)]
     left_out = torch.arange(len(z), device=z.device) % LEFT_OUT == 0
 
-    def grown(few: NormalMixture, rows: Tensor) -> NormalMixture:
-        completed = few.completed(z[rows], have[rows])
-        return _fitted(few.halved(), one, completed, weights[rows])
-
     def likelihood(found: NormalMixture) -> float:
         logs = found.logs(z[left_out], have[left_out]).logsumexp(dim=1)
         return float(weights[left_out] @ (logs + factors[left_out]))
 
-    few, best = one, likelihood(one)
-    while 2 * len(few.log_weights) <= most and len(z) >= FEWEST:
-        more = grown(few, ~left_out)
+    if most == 1 or len(z) < FEWEST:
+        return one, likelihood(one)
+    kept = [part[~left_out] for part in (z, have, weights)]
+    few = begun = _single(*kept)
+    best = likelihood(begun)
+    while 2 * len(few.log_weights) <= most:
+        more = _fitted(few.halved(), begun, few.completed(*kept[:2]), kept[2])
         found = likelihood(more)
         if not found > best:
             break
         few, best = more, found
-    if len(few.log_weights) > 1:  # now with the rows that were left out
-        z, have, weights = every
-        few = _fitted(few, one, few.completed(z, have), weights)
-    return few, best
+    if few is begun:
+        return one, best
+    z, have, weights = every  # now with the rows that were left out
+    return _fitted(few, one, few.completed(z, have), weights), best
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
@@ -165,8 +165,10 @@ def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor
         rows, sums, squares = _sums(found, z, weights)
         centers = sums / rows.clamp(min=torch.finfo(rows.dtype).tiny)[:, None]
         scatters = squares - sums[:, :, None] * centers[:, None]
-        # How much each scatters beside all of them, with one row more that scatters as much.
+        # How much each scatters beside all of them, with one row more that scatters as much; no
+        # more than they: a few rows that break a law would be taken for ones that know none.
         beside = ((scatters * precision).sum(dim=(1, 2)) / size + 1) / (rows + 1)
+        beside = beside.clamp(max=1)
         leaning = scatters + prior * beside[:, None, None] * everything
         covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
         logs = (rows / rows.sum()).log()

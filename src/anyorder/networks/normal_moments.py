@@ -59,11 +59,17 @@ def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor,
     """Rows of some weight in doubles, those with gaps not too many, weights in rows."""
     used = weights > 0
     z, have, weights = z[used].double().masked_fill(~have[used], 0), have[used], weights[used]
-    if len(z):
-        weights = weights.double() / weights.max()
-        weights = weights * (weights.sum() / weights.square().sum())  # as many as they are worth
+    weights = in_rows(weights)
     most = len(z) if have.all() else MOST
     return z[:most], have[:most], weights[:most]
+
+
+def in_rows(weights: Tensor) -> Tensor:
+    """Weights in rows: they sum to as many equal rows as they are worth (Kish)."""
+    if not weights.any():
+        return weights.double()
+    weights = weights.double() / weights.max()
+    return weights * (weights.sum() / weights.square().sum())
 
 
 def _best_prior(z: Tensor, weights: Tensor) -> float:
