@@ -52,7 +52,7 @@ def test_atoms_are_as_probable_as_bayes_has_it(generator):
             value = atoms[variable, place].item()
             told = density(shares[row], means[row], logs[row], value)
             alone = density(*usual[variable].unflatten(0, (3, 2)), value)
-            expected = math.log((1 - SLIP) * told / alone + SLIP)
+            expected = math.log(told / alone)
             # The bounds of scales are soft, and move them by up to a thousandth.
             assert found[row, place].item() == pytest.approx(expected, rel=5e-3, abs=5e-3)
 
@@ -81,11 +81,17 @@ def test_the_least_bells_as_one_have_their_moments(generator):
 
 
 def test_a_guide_that_is_wrong_leaves_every_atom_possible():
-    sure = said_of(torch.tensor([[[0.0]], [[3.0]], [[math.log(1e-3)]]]))
-    tilt, atoms = AtomTilt(1, width=8, said=5), torch.tensor([[-3.0, 0.0, 3.0]])
-    found = tilt(sure, torch.tensor([0]), atoms, -0.5 * atoms.square())
-    assert found[0, :2].tolist() == pytest.approx([math.log(SLIP)] * 2)
-    assert found[0, 2] > 0
+    """Beside the atom that a guide is sure of, others have what may slip of their share before."""
+    schema = Schema((Variable.continuous("a", atoms=(-3.0, 0.0, 3.0)),))
+    atoms = AtomicConditionals(schema, width=8, said=5)
+    atoms.count(torch.tensor([[-3.0], [0.0], [3.0]]), torch.ones(3, 1).bool(), torch.ones(3))
+    sure = said_of(torch.tensor([[[0.0]], [[3.0]], [[math.log(1e-3)]]])).requires_grad_()
+    found = atoms(sure, torch.tensor([0])).branches.log_probs[0]
+    share = 1.5 / 5
+    assert found[:2].exp().tolist() == pytest.approx([SLIP * share] * 2, rel=1e-3)
+    assert found[2].exp().item() == pytest.approx(1 - SLIP * (1 - share), abs=1e-3)
+    found[2].backward()
+    assert sure.grad.isfinite().all()
 
 
 def test_the_density_beside_atoms_follows_the_guide_only_where_it_is_taught():

@@ -5,6 +5,7 @@ the log of its probability, that of any other value the log of P(elsewhere) time
 number each, with respect to one measure, so that it adds up along a path.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from anyorder.conditionals.categorical import Categorical, CategoricalConditionals
 from anyorder.conditionals.continuous import HALF_LOG_TAU, ContinuousDistribution
 from anyorder.conditionals.contracts import Conditionals
-from anyorder.conditionals.guided import LOOSE, MOMENTS, AtomTilt, GuidedDensities, bells_at
+from anyorder.conditionals.guided import LOOSE, MOMENTS, SLIP, AtomTilt, GuidedDensities, bells_at
 from anyorder.conditionals.heads import Head, continuous_conditionals
 from anyorder.line import Line
 from anyorder.networks.unit_scales import UnitScales
 from anyorder.variables import Schema, Variable
+
+NO_CHANCE = -1e4
+"""The logit of an atom that is not there, as long as sums of it are to have a gradient."""
 
 OUTLINE_SCALE = 0.5
 """Of what atoms have in common, at first; what each has of its own starts at nothing."""
@@ -119,6 +123,12 @@ class AtomicDistribution:
         """Sharper or flatter branches, and density."""
         branches = self.branches.tempered(temperature)
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
+
+
+def _tilted(logits: Tensor, tilt: Tensor) -> Tensor:
+    """By a guide, but for what may slip: that stays as it was."""
+    sides = (logits + tilt, math.log1p(-SLIP)), (logits, math.log(SLIP))
+    return torch.logaddexp(*(part.log_softmax(dim=-1) + share for part, share in sides))
 
 
 class AtomLevels(CategoricalConditionals):
@@ -225,6 +235,6 @@ class AtomicConditionals(Conditionals):
         logits = self.branches(features[..., : self.branches.width], variables).logits
         if self.tilt is not None:
             tilt = self.tilt(features, variables, self.units, self.usual)
-            logits = logits + nn.functional.pad(tilt, (0, 1))
+            logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
         logits = logits.masked_fill(absent, -torch.inf)
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))

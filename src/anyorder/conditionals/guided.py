@@ -30,8 +30,8 @@ MOMENTS = 2
 """What guides say first."""
 
 SLIP = 1e-4
-"""Of values that are as if nothing were known, for all that is said of them: a sure guide can be
-wrong, and so can an entry of a table."""
+"""Of numbers that are as if the guide had said nothing: it can be sure and wrong, and so can an
+entry of a table."""
 
 BELIEF, CAUTION = math.log(0.95 / 0.05), math.log(0.1 / 0.9)
 """What the logistic function makes the share of a guide's bells of, at first."""
@@ -156,8 +156,7 @@ class AtomTilt(nn.Module):
         shift, wider, belief = self.numbers(own, variables).unsqueeze(-1).unbind(dim=-2)
         logits, means, logs = _fewer(bells, max(FEWEST_BELLS, MOST_TILTS // atoms.shape[1]))
         told = bells_at(logits, means + logs.exp() * shift, logs + wider, atoms[variables])
-        tilt = (told - usual[variables]) * F.softplus(belief) + math.log1p(-SLIP)
-        return torch.logaddexp(tilt, tilt.new_tensor(math.log(SLIP)))
+        return (told - usual[variables]) * F.softplus(belief)
 
 
 def bells_at(logits: Tensor, means: Tensor, logs: Tensor, places: Tensor) -> Tensor:
