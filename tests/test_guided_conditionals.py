@@ -9,6 +9,7 @@ from anyorder import Schema, Variable
 from anyorder.conditionals.atomic import AtomicConditionals
 from anyorder.conditionals.guided import (
     SLIP,
+    UNGUIDED,
     AtomTilt,
     GuidedCategoricalConditionals,
     GuidedDensities,
@@ -180,3 +181,26 @@ def test_several_levels_start_from_how_often_they_are():
     found = heads(torch.zeros(2, 5), torch.tensor([0, 1])).log_probs.exp()
     torch.testing.assert_close(found[1], torch.tensor([2.5, 0.5, 1.5]) / 4.5)
     torch.testing.assert_close(found[0, :2], torch.tensor([0.5, 0.5]))  # of two the guide knows
+
+
+def test_in_training_some_questions_of_two_levels_are_answered_without_the_guide(generator):
+    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
+    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
+    features, variables = torch.randn(1000, 5, generator=generator), torch.arange(1000) % 2
+    guided = heads.eval()(features, variables).logits
+    by_itself = heads.unguided(features[:, :3], variables).logits
+    torch.manual_seed(0)
+    found = heads.train()(features, variables).logits
+    is_two, without = variables == 0, (found == by_itself).all(dim=1)
+    assert 200 < without[is_two].sum() < 300  # six deviations about half of 500
+    torch.testing.assert_close(found[~without], guided[~without])
+    assert not without[~is_two].any()
+
+
+def test_few_rows_leave_more_to_the_guide():
+    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1])))
+    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
+    for rows, expected in ((50, UNGUIDED / 4), (1000, UNGUIDED)):
+        codes = torch.zeros(rows, 2)
+        heads.count(codes, torch.ones_like(codes, dtype=torch.bool), torch.ones(rows))
+        assert heads.share.item() == pytest.approx(expected)

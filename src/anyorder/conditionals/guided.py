@@ -47,6 +47,11 @@ LOOSE = 0.1
 BELIEVED = math.log(math.e - 1)
 """What softplus makes one of: at first the guide is believed."""
 
+UNGUIDED, ENOUGH = 0.5, 100
+"""Of the questions of two levels in training that the network answers without the guide, if there
+are so many rows a column, and less if fewer: where it always has one to lean on it learns less
+itself, and from few rows the guide knows more."""
+
 
 class GuidedDensities(Conditionals):
     """Densities beside a guide, on its scale.
@@ -183,32 +188,43 @@ def _fewer(bells: Tensor, count: int) -> list[Tensor]:
 class GuidedCategoricalConditionals(Conditionals):
     """Levels beside a guide: what it says of two is believed at first, of several it is learnt.
 
+    In training some questions are answered from the same features without it.
+
     Args:
         schema: Categorical variables.
         width: Size of the features, with those of the guide.
         said: How many the guide's are.
     """
 
+    has_two: Tensor
+    share: Tensor
+
     def __init__(self, schema: Schema, *, width: int, said: int) -> None:
         super().__init__()
         self.schema, self.width, self.said = schema, width, said
         self.bare = CategoricalConditionals(schema, width=width - said, shared=False)
+        self.unguided = CategoricalConditionals(schema, width=width - said, shared=False)
         self.belief = VariableProjection(len(schema), width=width - said, start=[BELIEVED])
         sizes = torch.tensor([variable.num_levels for variable in schema])
         reading = torch.zeros(len(schema), int(sizes.max()), MOMENTS)
         reading[sizes == 2, 1:2, 0] = 1
         self.reading = nn.Parameter(reading)
+        self.register_buffer("has_two", sizes == 2, persistent=False)
+        self.register_buffer("share", torch.tensor(UNGUIDED))
         with torch.no_grad():
             self.bare.weight[sizes[: len(self.bare.weight)] == 2] *= LOOSE
 
     def count(self, codes: Tensor, have: Tensor, weights: Tensor) -> None:
         """Has columns of several levels start from how often these are; of two the guide knows.
 
+        Fewer rows a column also leave more to the guide.
+
         Args:
             codes: Of the variables. Shape ``(rows, vars)``.
             have: Which are there.
             weights: Of the rows. Shape ``(rows,)``.
         """
+        self.share.fill_(UNGUIDED * min(1.0, float(weights.sum()) / (ENOUGH * len(self.schema))))
         for place, variable in enumerate(self.schema):
             there = have[:, place]
             if variable.num_levels > 2:
@@ -222,7 +238,12 @@ class GuidedCategoricalConditionals(Conditionals):
         said = torch.stack(moments, dim=-1)
         read = (self.reading[variables] @ said.unsqueeze(-1)).squeeze(-1)
         belief = F.softplus(self.belief(own, variables))
-        return Categorical(self.bare(own, variables).logits + belief * read)
+        logits = self.bare(own, variables).logits + belief * read
+        if self.training:
+            chance = torch.rand(variables.shape, device=own.device)
+            without = self.has_two[variables] & (chance < self.share)
+            logits = logits.where(~without[..., None], self.unguided(own, variables).logits)
+        return Categorical(logits)
 
 
 def _parted(features: Tensor, said: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
