@@ -566,6 +566,9 @@ def test_warmup_and_schedules():
     timed = TrainingSettings(minutes=2, learning_rate=2.0, warmup=0)
     assert learning_rate(timed, 7, 60.0) == pytest.approx(1.0)
     assert learning_rate(timed, 7, 500.0) == pytest.approx(0.0)
+    slow = replace(timed, warmup=100, schedule="constant")
+    rates = [learning_rate(slow, step, seconds) for step, seconds in ((0, 0), (2, 6), (4, 12))]
+    assert rates == pytest.approx([0.02, 1.0, 2.0])  # a tenth of the minutes, not a hundred steps
     constant = TrainingSettings(steps=100, learning_rate=2.0, warmup=10, schedule="constant")
     assert [learning_rate(constant, step, 0.0) for step in (0, 10, 99)] == [0.2, 2.0, 2.0]
     linear = replace(constant, warmup=0, schedule="linear")

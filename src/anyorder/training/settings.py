@@ -20,6 +20,10 @@ MACHINE_FIELDS = frozenset(
 )
 """Settings that fit a run to a machine, and may differ when it is resumed on another."""
 
+LONGEST_WARMUP = 0.1
+"""The share of the minutes that the learning rate may rise for: where steps are slow, a hundred of
+them may be all there is time for."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -32,7 +36,7 @@ class TrainingSettings:
         clock: How minutes are counted: "wall", or "processor" for the time that this process spent
             computing, which is fair to models that are compared on a busy machine.
         learning_rate: Its greatest value.
-        warmup: Over how many steps it rises from zero.
+        warmup: Over how many steps it rises from zero; of a budget in minutes at most a tenth.
         schedule: After that: "constant", or "linear" or "cosine" to zero at the end of the budget.
         betas: Of AdamW.
         weight_decay: Of AdamW; not on biases, norms and embeddings.
@@ -147,7 +151,8 @@ def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> floa
     """The learning rate of the step after `step` steps."""
     rate = settings.learning_rate
     if step < settings.warmup:
-        rate *= (step + 1) / settings.warmup
+        by_time = seconds / (60 * LONGEST_WARMUP * settings.minutes) if settings.minutes else 0.0
+        rate *= min(1.0, max((step + 1) / settings.warmup, by_time))
     done = min(share_done(settings, step, seconds), 1)
     if settings.schedule == "linear":
         rate *= 1 - done
