@@ -441,8 +441,8 @@ def test_a_conditional_says_what_it_is_in_a_line(model):
     )
 
 
-def test_few_rows_ask_more_for_single_columns():
-    assert single_columns(300) > 0.4
+def test_small_tables_ask_more_for_single_columns():
+    assert single_columns(300 * 8) > 0.4
     assert single_columns(100_000) == LEAST_SINGLE
 
 

@@ -183,6 +183,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         if self.order == "learned":
             settings = share_of(settings, 1 - EXPLORED)
 
+        singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
+
         def training(member: AnyOrderModel, own: TrainingSettings, place: Path | None) -> Fit:
             return train(
                 member,
@@ -191,7 +193,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 settings=own,
                 held_out=held_out,
                 missing=self.missing,
-                columns=single_columns(len(rows.x)) if isinstance(self.queries, str) else 0.0,
+                columns=singles,
                 folder=place,
                 notes={**self._notes(table, target, seen.to_json()), "members": len(members)},
                 progress=self.progress,

@@ -48,8 +48,8 @@ VALID_ROWS, VALID_CELLS = 2000, 256_000
 FEWEST_HELD_OUT = 8
 """With fewer held-out rows their likelihood says nothing: then none are held out."""
 
-MOST_SINGLE, LEAST_SINGLE, MANY_ROWS = 0.5, 0.1, 2000
-"""Shares of steps that ask for single columns, and the number of rows between few and many."""
+MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
+"""Shares of steps that ask for single columns, and the number of cells between few and many."""
 
 MAR_ROUNDS = 8
 """How often gaps are completed anew under missing="mar"."""
@@ -60,14 +60,14 @@ def table_queries(num_variables: int) -> QueryLaw:
     return any_queries(num_variables, conditional_share=0.5, partial_share=0.25)
 
 
-def single_columns(rows: int) -> float:
+def single_columns(cells: int) -> float:
     """The share of steps under queries="any" that ask for single columns, given any others.
 
-    They keep answers with little evidence calibrated where rows are few (p(sex | species) of 300
-    penguins was off by up to 0.4 without them); where rows are many, time is short and whole rows
-    suffer for them.
+    They keep answers with little evidence calibrated where a table is small (p(sex | species) of
+    300 penguins was off by up to 0.4 without them); where it is large, of many rows or columns,
+    time is short and whole rows suffer for them.
     """
-    return max(LEAST_SINGLE, MOST_SINGLE / (1 + rows / MANY_ROWS))
+    return max(LEAST_SINGLE, MOST_SINGLE / (1 + cells / MANY_CELLS))
 
 
 def rows_of_a_step(columns: int) -> int:
