@@ -31,8 +31,8 @@ NETWORKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def networks(_: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """The networks, for any columns."""
+def networks(_columns: Sequence[str], _minutes: float) -> Mapping[str, Mapping[str, Any]]:
+    """The networks, for any columns and time."""
     return NETWORKS
 
 

@@ -22,8 +22,9 @@ from benchmarks.table_sets import TableSet, load_set
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Of a `TableModel`, or of several that share the time and are mixed."""
 
-Variants = Callable[[Sequence[str]], Mapping[str, Options]]
-"""From the columns of a table to what is compared, by name; the others with the first."""
+Variants = Callable[[Sequence[str], float], Mapping[str, Options]]
+"""From the columns of a table, and the minutes that each has unless it says otherwise, to what is
+compared, by name; the others with the first."""
 
 Laws = Callable[[int], Mapping[str, QueryLaw]]
 """From a number of columns to the laws of test questions, by name."""
@@ -71,7 +72,8 @@ def comparison(
         names = sets or list(by_default)
         tables = {name: load_set(data, name) for name in names}
         chosen = {
-            name: _chosen(variants(list(t.train.columns)), only) for name, t in tables.items()
+            name: _chosen(variants(list(t.train.columns), minutes), only)
+            for name, t in tables.items()
         }
         kept: list[Row] = []
         paired: list[Paired] = []

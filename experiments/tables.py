@@ -31,6 +31,7 @@ from experiments.table_results import (
     contest,
     contest_one_minute,
     contest_summary,
+    contest_ten_seconds,
 )
 from experiments.variants import variant_table
 
@@ -243,6 +244,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "contest": contest,
     "contest_summary": contest_summary,
     "contest_one_minute": contest_one_minute,
+    "contest_ten_seconds": contest_ten_seconds,
     "any_order_cost": any_order_cost,
     "figure3": figure3,
     "images": images,

@@ -160,7 +160,7 @@ VARIANTS = {
     "networks": (table_networks, ("path", "path_one_stream", "mlp")),
     "orders": (
         table_orders,
-        ("natural", "complete", "dependence", "learned", "mixture", "members"),
+        ("natural", "complete", "dependence", "learned", "learned_on_top", "mixture", "members"),
     ),
     "laws": (query_law_matrix, ("any", "joint", "marginal", "conditional", "partial", "last")),
 }
@@ -296,10 +296,12 @@ def test_contests_are_summed_up_by_the_best_rivals(monkeypatch, tmp_path):
     ]
     rows += [Row("wine", "TableModel", "nrmse", 0.5, 0.01, 4), Row("wine", "spflow", "nrmse", 0.4)]
     paired.append(Paired("wine", "TableModel", "spflow", "nrmse", 0.1, 0.02))
+    seconds = {"TableModel": 420, "one_minute": 70, "gaussian_mixture": 2, "spflow": 9}
+    rows += [Row("wine", model, "fit_seconds", value) for model, value in seconds.items()]
     Record("contest", {}, rows, paired).save(tmp_path / "tables.wine.json")
     line = table_results.contest_summary().splitlines()[-1]
     better, worse = "+0.250 ± 0.125, normal mixture", "+0.100 ± 0.020, SPFlow"
-    assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) |"
+    assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) | 420 (normal mixture: 2) |"
     assert [match.gain for match in table_results.matches()] == [2.0, pytest.approx(-5.0)]
     assert "-9.500 (-0.250" in table_results.contest_one_minute()
     monkeypatch.setattr(contest_picture, "ROOT", tmp_path)
