@@ -86,6 +86,8 @@ def test_any_queries_are_half_marginals_and_half_conditionals():
     nothing, everything = torch.zeros(1, 3).bool(), torch.ones(1, 3).bool()
     # the joint is a marginal and a conditional: (1/3 + 1/3) / 2
     assert law.log_prob(nothing, everything).exp().item() == pytest.approx(1 / 3)
+    more = any_queries(3, conditional_share=0, whole_share=0.25)  # 3/4 of 1/3 are marginals
+    assert more.log_prob(nothing, everything).exp().item() == pytest.approx(1 / 2)
 
 
 def uniform(n):

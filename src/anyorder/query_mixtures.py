@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import PROBABILITY_TOLERANCE, ConfigError, check_fraction, check_weights
-from anyorder.masks import MaskDistribution, UniformCardinality
+from anyorder.masks import FixedCardinality, MaskDistribution, UniformCardinality
 from anyorder.query_laws import ConditionalQueries, PartialQueries, Query, QueryLaw, as_query_law
 from anyorder.random_sets import draws
 
@@ -66,7 +66,11 @@ class MixtureQueries(QueryLaw):
 
 
 def any_queries(
-    num_variables: int, *, conditional_share: float = 0.5, partial_share: float = 0.0
+    num_variables: int,
+    *,
+    conditional_share: float = 0.5,
+    partial_share: float = 0.0,
+    whole_share: float = 0.0,
 ) -> MixtureQueries:
     """The law for people who may ask anything: marginals and conditionals, of any size.
 
@@ -74,19 +78,28 @@ def any_queries(
         num_variables: N.
         conditional_share: How many of the questions are conditionals that ask all the rest.
         partial_share: How many are conditionals that leave some variables unknown.
+        whole_share: How many are of all variables; marginals of any size are what is left.
     """
-    share = check_fraction("conditional_share", conditional_share)
-    partial = check_fraction("partial_share", partial_share)
-    if share + partial > 1 + PROBABILITY_TOLERANCE:
+    n = num_variables
+    shares = [
+        check_fraction("conditional_share", conditional_share),
+        check_fraction("partial_share", partial_share),
+        check_fraction("whole_share", whole_share),
+    ]
+    if sum(shares) > 1 + PROBABILITY_TOLERANCE:
         raise ConfigError(
-            "`conditional_share` and `partial_share` must sum to 1 or less; "
-            f"got {share} and {partial}."
+            "`conditional_share`, `partial_share` and `whole_share` must sum to 1 or less; "
+            f"got {', '.join(map(str, shares))}."
         )
-    marginal, conditional = UniformCardinality(num_variables), ConditionalQueries(num_variables)
-    laws: list[QueryLaw | MaskDistribution] = [marginal, conditional]
-    if partial:
-        laws.append(PartialQueries(num_variables))
-    return MixtureQueries(laws, [max(0.0, 1 - share - partial), share, partial][: len(laws)])
+    laws = [
+        as_query_law(UniformCardinality(n)),
+        ConditionalQueries(n),
+        PartialQueries(n),
+        as_query_law(FixedCardinality(n, n)),
+    ]
+    parts = zip(laws, [max(0.0, 1 - sum(shares)), *shares], strict=True)
+    kept = [(law, share) for law, share in parts if share > 0]
+    return MixtureQueries([law for law, _ in kept], [share for _, share in kept])
 
 
 def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ...], Tensor]:
