@@ -191,6 +191,26 @@ def test_of_several_normals_each_forgets_its_share_of_a_row(x, generator):
     torch.testing.assert_close((lower @ lower.mT)[:, 0], covariances)
 
 
+def test_a_normal_of_one_row_is_forgotten_with_it(schema):
+    guide, far = NormalGuide(schema), torch.full((1, 6), 9.0)
+    guide.weights[:2] = torch.tensor([40 / 41, 1 / 41])
+    guide.centers[1] = 9
+    guide.rows[:2], guide.leaning[:2] = torch.tensor([40.0, 1.0]), 3.0
+    given = torch.zeros(1, 6, dtype=torch.bool)
+    said = guide.train().along(far, query=~given, given=given, rank=torch.arange(6))
+    assert said[0, 0, 3].item() < math.log(1e-8)  # the second of the log shares
+
+
+def test_rows_are_forgotten_as_some_of_all_though_few_with_gaps_are_read(
+    schema, x, monkeypatch, generator
+):
+    monkeypatch.setattr("anyorder.networks.normal_moments.MOST", 50)
+    monkeypatch.setattr("anyorder.networks.normal_moments.PRIORS", (10.0,))
+    guide, have = single(NormalGuide(schema)), torch.rand(400, 6, generator=generator) < 0.9
+    guide.learn(x, have)
+    assert guide.rows[0].item() == pytest.approx(400 / 50 * (50 + 10))
+
+
 def test_a_row_is_of_the_normals_that_it_may_be_of(guide, x, generator):
     known = (torch.rand(9, 6, generator=generator) < 0.6)[:, guide.numbers]
     shares = guide._shares(x[:9], known, *guide._normals())

@@ -15,8 +15,8 @@ def test_many_columns_with_gaps_are_known_by_pairs(generator):
     z = (z - z.mean(dim=0)) / z.std(dim=0)
     have = torch.rand(z.shape, generator=generator) < 0.7
     weights = torch.ones(rows)
-    _, whole, _ = normal_moments(z, torch.ones_like(have), weights)
-    center, found, _ = normal_moments(z.masked_fill(~have, torch.nan), have, weights)
+    (_, whole), _, _ = normal_moments(z, torch.ones_like(have), weights)
+    (center, found), _, _ = normal_moments(z.masked_fill(~have, torch.nan), have, weights)
     assert center.abs().max() < 0.1
     # Correlations of half of 4000 rows have standard errors of 0.02.
     assert (found - whole).abs().max() < 0.1
@@ -32,7 +32,7 @@ def test_pairs_that_contradict_each_other_are_a_covariance(generator):
         mine = torch.arange(rows) % 3 == part
         z[mine, left], z[mine, right] = a[mine], sign * a[mine]
         have[mine, 3 - left - right] = False
-    _, found, _ = normal_moments(z, have, torch.ones(rows))
+    (_, found), _, _ = normal_moments(z, have, torch.ones(rows))
     assert torch.linalg.cholesky(found).isfinite().all()
     assert found[0, 1] > 0
     assert found[0, 2] < 0

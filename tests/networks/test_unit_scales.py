@@ -9,6 +9,8 @@ from anyorder import Schema, Variable
 from anyorder.conditionals.mixture import Mixture
 from anyorder.conditionals.on_scale import OnScale
 from anyorder.networks.normal_guide import NormalGuide
+from anyorder.networks.normal_mixture import normal_mixture
+from anyorder.networks.unit_choice import chosen_units
 from anyorder.networks.unit_scales import BEYOND, POINTS, UnitScales
 
 
@@ -146,6 +148,23 @@ def test_a_long_tail_does_not_keep_others_from_their_units(tail, generator):
     guide.learn(z, have, None, lambda z: (z * torch.tensor([1, 1, 1, tail])).exp())
     is_score = (guide.scales.units == UnitScales(4).units).all(dim=1)
     assert is_score.tolist() == [False, False, False, True]
+
+
+def test_the_unit_of_weights_does_not_choose_units(generator):
+    z, weights = sums(generator), torch.rand(1500, generator=generator)
+    units, have = (z.exp() - z.exp().mean(dim=0)) / z.exp().std(dim=0), torch.ones_like(z).bool()
+    slopes = z - z.exp().std(dim=0).log()
+    found = [chosen_units(z, units, slopes, have, unit * weights).tolist() for unit in (1, 1e-6)]
+    assert found[0] == found[1] == [True, True, True]
+
+
+def test_units_are_chosen_by_left_out_rows_of_one_normal_too(generator):
+    z = torch.randn(200, 60, generator=generator).double()  # one normal suffices
+    rest = torch.ones_like(z, dtype=torch.bool), torch.ones(200)
+    one, several = (
+        normal_mixture(z, *rest, most=most, log_slopes=torch.zeros_like(z))[1] for most in (1, 2)
+    )
+    assert one == several
 
 
 def test_a_guide_keeps_normal_scores_where_tails_are_long(generator):

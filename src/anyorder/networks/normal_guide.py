@@ -45,6 +45,9 @@ FEW_NORMALS = 4
 NO_SHARE = -1e4
 """The log share of a bell that is not there."""
 
+NOTHING = 1e-9
+"""What is left of a normal without the only row that it was of."""
+
 
 def most_normals(numbers: int, most: int = MOST_NORMALS) -> int:
     """Normals that a guide of so many numbers has room for."""
@@ -127,8 +130,7 @@ class NormalGuide(nn.Module):
         values = x[:, self.numbers].double()
         most = len(self.weights)
         self.scales.reset()
-        worth = in_rows(weights).sum()
-        if units is not None and worth >= FEWEST:
+        if units is not None and in_rows(weights).sum() >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
             values = self._measured(values, there, weights)
         found, _ = normal_mixture(values, there, weights, most=most)
@@ -141,7 +143,8 @@ class NormalGuide(nn.Module):
         self.weights.zero_()
         for buffer, part in zip(self._parts(), (shares, *found[1:3]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
-        equal = (weights > 0).sum() / worth.clamp(min=1)  # rows for one that weights are worth
+        # Training draws any row: each is forgotten as one of all, not of those that were read.
+        equal = (weights > 0).sum() / max(found.read, 1.0)
         for buffer, part in ((self.rows, found.rows), (self.leaning, found.leaning)):
             buffer[: int(some.sum())] = (equal * part)[some].to(buffer)
 
@@ -215,8 +218,9 @@ class NormalGuide(nn.Module):
         if self.training:
             shares = self._shares(x, given | query, log_weights, centers, covariances)
             rows, leaning = (b[: len(centers), None].to(x) for b in (self.rows, self.leaning))
-            others = (rows - shares).clamp(min=1)
-            logs = logs + (others / (others + shares)).log()
+            others = rows - shares
+            logs = logs + (others / rows.clamp(min=NOTHING)).clamp(min=NOTHING).log()
+            others = others.clamp(min=1)  # moments need some
             middle, lower, away = unread(middle, spread, away, shares, others, leaning)
         else:
             lower = torch.linalg.cholesky(spread)

@@ -58,6 +58,7 @@ class NormalMixture(NamedTuple):
         covariances: Shape ``(normals, numbers, numbers)``.
         rows: By which the center of each is found. Shape ``(normals,)``.
         leaning: More rows by which its covariance is. Shape ``(normals,)``.
+        read: Rows that were read, for all normals.
     """
 
     log_weights: Tensor
@@ -65,6 +66,7 @@ class NormalMixture(NamedTuple):
     covariances: Tensor
     rows: Tensor
     leaning: Tensor
+    read: float
 
     def logs(self, z: Tensor, have: Tensor) -> Tensor:
         """Of each normal's weight times its density, but for tau. Shape ``(rows, normals)``."""
@@ -82,6 +84,7 @@ class NormalMixture(NamedTuple):
             torch.cat([self.covariances] * 2),
             torch.cat([self.rows / 2] * 2),
             torch.cat([self.leaning] * 2),
+            self.read,
         )
 
     def completed(self, z: Tensor, have: Tensor) -> Tensor:
@@ -131,7 +134,8 @@ def normal_mixture(
         logs = found.logs(z[left_out], have[left_out]).logsumexp(dim=1)
         return float(weights[left_out] @ (logs + factors[left_out]))
 
-    if most == 1 or len(z) < FEWEST:
+    is_compared = most > 1 or log_slopes is not None
+    if len(z) < FEWEST or not is_compared:
         return one, likelihood(one)
     kept = [part[~left_out] for part in (z, have, weights)]
     few = begun = _single(*kept)
@@ -149,11 +153,11 @@ def normal_mixture(
 
 
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
-    center, covariance, rows = normal_moments(z, have, weights)
+    (center, covariance), read, prior = normal_moments(z, have, weights)
     deviation = covariance.diagonal().sqrt()
     covariances = _floored(covariance[None], deviation)
     nothing = center.new_zeros(1)
-    return NormalMixture(nothing, center[None], covariances, nothing + rows, nothing)
+    return NormalMixture(nothing, center[None], covariances, nothing + read + prior, nothing, read)
 
 
 def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor) -> NormalMixture:
@@ -172,7 +176,8 @@ def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor
         leaning = scatters + prior * beside[:, None, None] * everything
         covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
         logs = (rows / rows.sum()).log()
-        found = NormalMixture(logs, centers, covariances, rows, torch.full_like(rows, prior))
+        priors, read = torch.full_like(rows, prior), float(rows.sum())
+        found = NormalMixture(logs, centers, covariances, rows, priors, read)
     return found
 
 

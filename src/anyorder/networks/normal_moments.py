@@ -38,8 +38,8 @@ Moments = tuple[Tensor, Tensor]
 """Center and covariance."""
 
 
-def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Center and covariance of normal scores, in doubles, and how many rows they stand for.
+def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Moments, float, float]:
+    """Center and covariance of normal scores, in doubles; the rows that were read, and the prior's.
 
     Args:
         z: Scores; those that are not there are not read. Shape ``(rows, numbers)``.
@@ -52,7 +52,7 @@ def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Te
     prior = _best_prior(z[:MOST], weights[:MOST])
     exact = have.all() or z.shape[1] <= FILLED
     moments = (_fitted if exact else _by_pairs)(z, have, weights, prior)
-    return *moments, float(weights.sum()) + prior
+    return moments, float(weights.sum()), prior
 
 
 def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,7 +8,7 @@ at the mean: this is a choice, not yet a model.
 import torch
 from torch import Tensor
 
-from anyorder.networks.normal_moments import from_factor
+from anyorder.networks.normal_moments import from_factor, in_rows
 
 READ, LEFT_OUT, ROUNDS = 4000, 4, 2
 """Rows that are read, one of so many of them left out, and how often all columns are tried."""
@@ -30,7 +30,7 @@ def chosen_units(
         units: The same in units, of mean 0 and deviation 1.
         log_slopes: Of units in scores.
         have: Which are there.
-        weights: Of the rows. Shape ``(rows,)``.
+        weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
     """
     size, used = z.shape[1], (weights > 0).nonzero().squeeze(1)[:READ]
     chosen = torch.ones(size, dtype=torch.bool, device=z.device)
@@ -38,7 +38,7 @@ def chosen_units(
         return chosen
     gaps = ~have[used]
     both = torch.cat([part[used].masked_fill(gaps, 0) for part in (z, units)], dim=1).double()
-    slopes, weights = log_slopes[used].masked_fill(gaps, 0), weights[used].double()
+    slopes, weights = log_slopes[used].masked_fill(gaps, 0), in_rows(weights[used])
     out = torch.arange(len(used), device=z.device) % LEFT_OUT == 0
     read, total = weights[~out], weights[~out].sum() + PRIOR
     center = read @ both[~out] / total
