@@ -63,6 +63,31 @@ def drawn_bells(count, generator):
     return torch.stack([numbers[0].log_softmax(dim=1), 3 * numbers[1], numbers[2]])
 
 
+def test_atoms_of_another_column_have_no_say(generator):
+    """Columns have places for as many atoms as that with the most has."""
+    schema = Schema(
+        (Variable.continuous("a", atoms=(-1.0, 1.0)), Variable.continuous("b", atoms=range(4)))
+    )
+    conditionals = AtomicConditionals(schema, width=11, said=8)
+    features = torch.randn(5, 11, generator=generator)
+    conditionals.tilt = Tilted(torch.tensor([1.0, -1.0, 1e5, 1e5]))
+    found = conditionals(features, torch.zeros(5, dtype=torch.long)).branches.log_probs
+    conditionals.tilt = Tilted(torch.tensor([1.0, -1.0, 0.0, 0.0]))
+    expected = conditionals(features, torch.zeros(5, dtype=torch.long)).branches.log_probs
+    torch.testing.assert_close(found, expected)
+
+
+class Tilted(torch.nn.Module):
+    """A guide that says the same of every edge."""
+
+    def __init__(self, tilt):
+        super().__init__()
+        self.told = tilt
+
+    def forward(self, _features, variables, _atoms, _usual):
+        return self.told.expand(*variables.shape, -1)
+
+
 def test_without_evidence_atoms_stay_as_probable_as_they_were(generator):
     bells = drawn_bells(9, generator)
     tilt, atoms = AtomTilt(1, width=32, said=29), torch.linspace(-9, 9, 50)[None]

@@ -77,3 +77,10 @@ def test_a_temperature_is_that_of_the_units(scales, generator):
     torch.testing.assert_close(
         sharp.inner.log_scales, inner.log_scales - 0.5 * torch.tensor(2.0).log()
     )
+
+
+def test_a_narrow_bell_between_quantiles_is_the_mode(scales):
+    logits, logs = torch.tensor([[0.001, 0.999]]).log(), torch.tensor([[1e-4, 1.0]]).log()
+    narrow = Mixture(logits.double(), torch.tensor([[2.0, 0.0]]).double(), logs.double())
+    found = OnScale(narrow, scales, torch.tensor([2]))  # scores
+    assert found.mode().item() == pytest.approx(2, abs=1e-3)

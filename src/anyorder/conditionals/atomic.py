@@ -235,6 +235,7 @@ class AtomicConditionals(Conditionals):
         logits = self.branches(features[..., : self.branches.width], variables).logits
         if self.tilt is not None:
             tilt = self.tilt(features, variables, self.units, self.usual)
+            tilt = tilt.masked_fill(atoms.isinf(), 0)  # what is not there is not looked at
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
         logits = logits.masked_fill(absent, -torch.inf)
         return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))

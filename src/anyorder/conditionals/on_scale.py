@@ -7,6 +7,7 @@ from torch import Tensor
 
 from anyorder.conditionals.continuous import ContinuousDistribution
 from anyorder.conditionals.mixture import Mixture
+from anyorder.conditionals.quadrature import highest
 from anyorder.conditionals.spline import Spline
 from anyorder.networks.unit_scales import UnitScales
 
@@ -44,6 +45,14 @@ class OnScale(ContinuousDistribution):
     def icdf(self, probability: Tensor) -> Tensor:
         """The quantile."""
         return self._scores(self.inner.icdf(probability))
+
+    def mode(self) -> Tensor:
+        """Where the density is highest; a narrow bell may lie between quantiles."""
+        candidates = self._quantiles()
+        if isinstance(self.inner, Mixture):
+            middles = self._scores(self.inner.means.movedim(-1, 0))
+            candidates = torch.cat([candidates, middles]).sort(dim=0).values
+        return highest(self.log_prob, candidates)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """A draw."""
