@@ -4,6 +4,7 @@ Nothing here calls the library. Variables are 0..N-1, sets are frozensets, and a
 from its outcomes to fractions.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
@@ -152,6 +153,12 @@ def ks_distance(pits: Sequence[float]) -> float:
     below = [abs(sum(q < p for q in pits) / n - p) for p in pits]
     up_to = [abs(sum(q <= p for q in pits) / n - p) for p in pits]
     return max(below + up_to)
+
+
+def binomial_p_value(inside: int, n: int, level: float) -> float:
+    """Twice the lesser tail: so many of n, or fewer, and so many, or more; at most 1."""
+    chances = [math.comb(n, k) * level**k * (1 - level) ** (n - k) for k in range(n + 1)]
+    return min(1.0, 2 * min(sum(chances[: inside + 1]), sum(chances[inside:])))
 
 
 def calibration_error(confidence: Sequence[float], hit: Sequence[bool], bins: int) -> float:

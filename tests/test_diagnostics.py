@@ -21,11 +21,14 @@ from anyorder import (
     Variable,
 )
 from anyorder.diagnostics.calibration import (
+    LEVELS,
     CategoryCalibration,
     NumberCalibration,
     by_column,
+    coverage_p_value,
     ks_distance,
     ks_p_value,
+    off_p_value,
 )
 from anyorder.diagnostics.check import _rows, _stages, check_model
 from anyorder.diagnostics.drawn_sets import has_mass, several
@@ -43,7 +46,7 @@ from anyorder.diagnostics.marginalisation import (
 from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
 from anyorder.diagnostics.plots import coverage_figure
 from anyorder.diagnostics.predictions import predictions
-from anyorder.diagnostics.report import _categories_sentence, _numbers_sentence
+from anyorder.diagnostics.report import SUSPICIOUS, _categories_sentence, _numbers_sentence
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import (
@@ -414,7 +417,20 @@ def test_what_chance_seldom_does_is_no_proof():
     pit = torch.linspace(0.1, 1, 200).double()
     assert 0.01 < ks_p_value(ks_distance(pit), 200) < 0.1
     sentence = _numbers_sentence(calibrated([pit]))
-    assert "would look as far off in up to 3% of such checks: that is no proof" in sentence
+    assert "would look as far off in up to 7% of such checks: that is no proof" in sentence
+
+
+@pytest.mark.parametrize(("inside", "n"), [(3, 13), (13, 13), (180, 200), (189, 200), (0, 1)])
+def test_how_odd_a_coverage_is(inside, n):
+    expected = oracle.binomial_p_value(inside, n, LEVELS[-1])
+    assert coverage_p_value(inside / n, n) == pytest.approx(expected)
+
+
+def test_intervals_that_are_too_narrow_are_blamed_though_the_distance_is_small():
+    ends = torch.linspace(0.001, 0.04, 7).double()
+    pit = torch.cat([ends, torch.linspace(0.3, 0.7, 6).double(), 1 - ends])
+    assert ks_p_value(ks_distance(pit), 20) > SUSPICIOUS
+    assert "more than a perfect model would be" in _numbers_sentence(calibrated([pit]))
 
 
 def test_numbers_that_are_off_are_blamed(generator):
@@ -502,7 +518,7 @@ def test_the_column_that_is_off_is_found(generator):
     assert [column.n_effective for column in found] == pytest.approx([150] * 3)
     assert found[0].name == "b"
     assert found[0].distance == pytest.approx(ks_distance(pit[variable == 1]))
-    assert found[0].p_value == ks_p_value(found[0].distance, 150)
+    assert found[0].p_value == off_p_value(pit[variable == 1], 150)
     assert found[0].p_value < 1e-3 < 0.01 < found[1].p_value
     assert by_column([], []) == []
 

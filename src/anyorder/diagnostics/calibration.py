@@ -56,6 +56,34 @@ def ks_p_value(distance: float, n: float) -> float:
     return min(1.0, max(0.0, 2 * sum(terms)))
 
 
+def coverage_p_value(share: float, n: float) -> float:
+    """How often chance alone has so many of n values in their widest intervals, or as odd a number.
+
+    Binomial, and twice the lesser tail.
+    """
+    total, level = round(n), torch.tensor(LEVELS[-1], dtype=torch.float64)
+    inside = torch.arange(total + 1, dtype=torch.float64)
+    logs = inside * level.log() + (total - inside) * (-level).log1p()
+    logs += math.lgamma(total + 1) - (inside + 1).lgamma() - (total - inside + 1).lgamma()
+    chances, found = logs.exp(), round(share * total)
+    return min(1.0, 2 * float(torch.minimum(chances[: found + 1].sum(), chances[found:].sum())))
+
+
+def off_p_value(pit: Tensor, n: float) -> float:
+    """How often chance alone puts uniform numbers as far off, if they are worth n.
+
+    By their distance, or by how many lie in the widest interval: the distance hardly notices
+    intervals that are too narrow. The lesser of two p-values counts twice.
+    """
+    share = float(_inside(pit, LEVELS[-1]).mean())
+    return min(1.0, 2 * min(ks_p_value(ks_distance(pit), n), coverage_p_value(share, n)))
+
+
+def _inside(pit: Tensor, level: float) -> Tensor:
+    """1 for values in their central intervals, 0 for others."""
+    return ((pit - 0.5).abs() <= level / 2).double()
+
+
 class Transformed:
     """Predictions of which the PITs are known."""
 
@@ -72,6 +100,11 @@ class Transformed:
     def p_value(self) -> float:
         """How often chance alone gives such a distance, or a greater one."""
         return ks_p_value(self.distance, len(self.pit))
+
+    @property
+    def off_p_value(self) -> float:
+        """How often chance alone puts a calibrated model so far off, or farther."""
+        return off_p_value(self.pit, len(self.pit))
 
 
 @dataclass(frozen=True)
@@ -90,7 +123,7 @@ class NumberCalibration(Transformed):
 
     def coverage(self, level: float) -> Estimate:
         """The share of values inside their central intervals of probability `level`."""
-        return Estimate(((self.pit - 0.5).abs() <= level / 2).double())
+        return Estimate(_inside(self.pit, level))
 
     def histogram(self) -> Tensor:
         """The share of PITs in each tenth of (0, 1). Shape ``(bins,)``."""
@@ -103,6 +136,7 @@ class NumberCalibration(Transformed):
             "n": len(self.pit),
             "ks_distance": self.distance,
             "ks_p_value": self.p_value,
+            "off_p_value": self.off_p_value,
             "coverage": coverage,
             "pit_histogram": self.histogram().tolist(),
         }
@@ -243,7 +277,7 @@ class ColumnCalibration:
         distance: How far their PITs are from uniform, at most.
         n_effective: How many independent ones they are worth, at least: a row may be there several
             times, with more or less given. See `effective_number`.
-        p_value: How often chance alone gives such a distance, or a greater one, with so many.
+        p_value: How often chance alone puts so many so far off, or farther; see `off_p_value`.
     """
 
     name: str
@@ -263,7 +297,7 @@ def by_column(parts: Sequence[Transformed], names: Sequence[str]) -> list[Column
     for place in variable.unique().tolist():
         mine = variable == place
         distance, worth = ks_distance(pit[mine]), effective_number(row[mine])
-        p_value = ks_p_value(distance, worth)
+        p_value = off_p_value(pit[mine], worth)
         found.append(ColumnCalibration(names[place], int(mine.sum()), distance, worth, p_value))
     return sorted(found, key=lambda column: column.p_value)
 

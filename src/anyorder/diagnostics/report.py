@@ -144,7 +144,7 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
         f"Numbers: {level:.0%} intervals hold {mean:.1%} of the values "
         f"({min(shares):.1%} to {max(shares):.1%}, depending on how much is given)"
     )
-    chances = {given: part.p_value for given, part in found.items()}
+    chances = {given: part.off_p_value for given, part in found.items()}
     off = [given for given in found if _is_real(chances, given)]
     if not off:
         return f"{held}. {_no_blame(chances)}."
