@@ -21,6 +21,9 @@ from anyorder.query_laws import QueryLaw
 BINS = 8
 """Cells that each variable is cut into where dependence is measured."""
 
+FEWEST_JUDGED = 4
+"""Rows that orders are compared on: half to search on, and two or more for an error."""
+
 
 def by_completeness(available: Tensor) -> Tensor:
     """The variables that most rows have come first, ties as they stand.
@@ -102,8 +105,10 @@ def learned_order(
     """
     check_count("proposals", proposals)
     n = model.num_variables
-    if len(x) < 4:
-        raise ConfigError(f"An order is learned from 4 held-out rows or more; got {len(x)}.")
+    if len(x) < FEWEST_JUDGED:
+        raise ConfigError(
+            f"An order is learned from {FEWEST_JUDGED} held-out rows or more; got {len(x)}."
+        )
     first = torch.arange(n) if start is None else check_permutation("start", start)
     given, query = law.sample(len(x), available=available, generator=generator)
     searched, judged = (slice(place, None, 2) for place in (0, 1))

@@ -41,6 +41,7 @@ from anyorder.estimators.table_fitting import (
     surprise_of,
 )
 from anyorder.estimators.table_members import members_of
+from anyorder.estimators.table_mixture import TableMixture
 from anyorder.masks import UniformCardinality
 from anyorder.networks.guided import GuidedNetwork
 from anyorder.networks.level_guide import LevelGuide
@@ -481,6 +482,43 @@ def test_orders_are_chosen_from_the_rows(order, frame, tmp_path):
 
 def test_a_column_may_be_named_alone_to_come_first(frame):
     assert clone(QUICK).set_params(order="job").fit(frame).table_.names[0] == "job"
+    listed = np.array(["job", "age"])
+    assert clone(QUICK).set_params(order=listed).fit(frame).table_.names[:2] == ("job", "age")
+
+
+def test_orders_that_are_none_are_refused(frame):
+    with pytest.raises(ConfigError, match='"dependence" or "learned"; got "lerned". Did you mean'):
+        clone(QUICK).set_params(order="lerned").fit(frame)
+    with pytest.raises(ConfigError, match="compares orders on 4 rows or more .* there are 3"):
+        clone(QUICK).set_params(order="learned").fit(frame[:3])
+
+
+def test_arrays_have_the_columns_that_were_fitted(frame):
+    numbers = frame[["age", "income"]]
+    model = clone(QUICK).fit(numbers, frame.member)
+    expected = model.predict_proba(numbers)
+    assert model.predict_proba(numbers.to_numpy()).equals(expected)
+    np.testing.assert_allclose(
+        model.log_prob(numbers.assign(member=frame.member).to_numpy()),
+        model.log_prob(numbers.assign(member=frame.member)),
+    )
+    with pytest.raises(SchemaError, match="must have the 2 columns that were fitted; it has 4"):
+        model.predict(np.zeros((5, 4)))
+
+
+def test_rows_without_a_column_of_the_model_are_refused(frame):
+    model = clone(QUICK).fit(frame[["age", "income"]])
+    asks = (model.log_prob, model.impute, model.outliers, model.skill, model.check)
+    for ask in (*asks, TableMixture([model]).log_prob):
+        with pytest.raises(SchemaError, match='a column of the model; it has "Age" and others'):
+            ask(frame.rename(columns=str.title))
+
+
+def test_names_that_are_numbers_are_asked_by_them():
+    model = clone(QUICK).fit(pd.DataFrame({0: [1.5, 2.5, 3.0, 4.1], 1: list("abab")}))
+    assert model.conditional(1, given={"0": 2.0}).probabilities().sum() == pytest.approx(1)
+    drawn = model.sample(9, random_state=0)
+    assert clone(model).set_params(order=[1]).fit(drawn).table_.names == ("1", "0")
 
 
 @pytest.mark.parametrize(

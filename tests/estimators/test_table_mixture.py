@@ -71,8 +71,11 @@ def test_rows_with_gaps_and_frames_with_fewer_columns_are_answered(models):
 
 
 def test_what_is_no_mixture_is_refused(models):
-    with pytest.raises(ConfigError, match="a fitted model or more"):
+    with pytest.raises(ConfigError, match="a list of one fitted TableModel or more"):
         TableMixture([])
+    for odd in (models[0], None, "ab", [models[0], None]):
+        with pytest.raises(ConfigError, match="a list of one fitted TableModel or more; got"):
+            TableMixture(odd)
     other = TableModel(**OPTIONS).fit(CELLS[["a", "b"]])
     with pytest.raises(ConfigError, match="the same columns"):
         TableMixture([models[0], other])

@@ -103,6 +103,8 @@ class TableSchema:
         declared, layout = dict(types or {}), tuple(frame.columns)
         for argument, names in (("types", declared), ("context", context), ("order", order or ())):
             _known(names, layout, argument=argument, error=SchemaError)
+        if len(set(order or ())) < len(order or ()):
+            raise SchemaError("`order` must name each column once; it names one of them twice.")
         for name, kind in declared.items():
             check_choice(f'types["{name}"]', kind, COLUMN_TYPES)
         markers = tuple(_plain_marker(marker) for marker in missing_values)

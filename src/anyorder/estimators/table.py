@@ -43,7 +43,7 @@ from anyorder.estimators.table_fitting import (
 from anyorder.estimators.table_inputs import row_weights, with_target
 from anyorder.estimators.table_members import joined, members_for, members_of, train_members
 from anyorder.estimators.table_notes import read_table_notes
-from anyorder.estimators.table_orders import EXPLORED, Order, chosen_order, share_of
+from anyorder.estimators.table_orders import Order, chosen_order, is_chosen, left_after
 from anyorder.estimators.table_queries import Queries, check_any_order, law_of
 from anyorder.model import AnyOrderModel
 from anyorder.protocols import RemoveRandom
@@ -179,9 +179,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         seen = RowPrint()
         for part in (rows, held_out):
             seen.add(part.x, part.missing)
-        settings = self._settings(rows, held_out)
-        if self.order == "learned":
-            settings = share_of(settings, 1 - EXPLORED)
+        settings = left_after(self.order, self._settings(rows, held_out))
 
         singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
 
@@ -307,10 +305,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 types=self.types,
                 missing_values=_listed(self.missing_values),
                 context=_listed(self.context),
-                order=None if order is None else _listed(order),
+                order=None if order is None else [str(name) for name in _listed(order)],
             )
 
-        if not isinstance(self.order, str) or self.order not in get_args(Order):
+        if not is_chosen(self.order, frame.columns):
             return infer(self.order)
         # A run that is gone on with has its order already, and a search would find another.
         kept = None if folder is None else folder / "order.json"

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import NumberColumn
-from anyorder.data.frames import as_frame
 from anyorder.data.inference import marked
 from anyorder.data.table import TableSchema
 from anyorder.diagnostics.check import check_model
@@ -34,6 +33,7 @@ from anyorder.estimators.table_batches import (
     row_log_prob,
 )
 from anyorder.estimators.table_doubts import doubt_question
+from anyorder.estimators.table_inputs import rows_to_ask
 from anyorder.estimators.table_questions import (
     Names,
     column_set,
@@ -69,6 +69,7 @@ class TableAnswers:
     model_: AnyOrderModel
     target_: str | None
     queries_: QueryLaw
+    feature_names_in_: NDArray[Any]
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
         """The log-likelihood, in nats and in the units of the columns, of each row.
@@ -78,7 +79,7 @@ class TableAnswers:
             query: Columns that are asked; by default, all that a row has and that is not given.
             given: Columns that are known; a gap there is unknown in that row.
         """
-        frame, table = as_frame(X), self._fitted()
+        frame, table = self._frame(X), self._fitted()
         named = named_sets(table, query, given)  # names are checked before cells are read
         if query is not None:
             doubt_question(self.queries_, self.model_.protocol, *named)
@@ -93,7 +94,7 @@ class TableAnswers:
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
         """The mean log-likelihood of rows."""
-        frame = as_frame(X)
+        frame = self._frame(X)
         if y is not None and self.target_ is not None:
             frame = frame.assign(**{self.target_: np.asarray(y)})
         return float(self.log_prob(frame).mean())
@@ -140,7 +141,8 @@ class TableAnswers:
             given: What is known.
             random_state: Of the draws that stand for intervals and lists.
         """
-        asked = column_set(self._fitted(), str(column), argument="column", allow_context=False)
+        column = str(column)  # as `fit` took the names of columns
+        asked = column_set(self._fitted(), column, argument="column", allow_context=False)
         known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
         place = int(asked.nonzero()[0])
         if known.known[place]:
@@ -175,7 +177,7 @@ class TableAnswers:
         """
         check_choice("how", how, get_args(How))
         check_count("draws", draws)
-        frame = as_frame(X)
+        frame = self._frame(X)
         x, missing = self._fitted().encode(frame)
         if how != "sample":
             return self._guessed(frame, x, missing, mean=how == "mean")
@@ -211,7 +213,7 @@ class TableAnswers:
         if not isinstance(column, CategoryColumn):
             raise QueryError(f'"{name}" is no category: ask `conditional` for its distribution.')
         found = level_probabilities(self.model_, x, known, self.table_.names.index(name))
-        return pd.DataFrame(found.numpy(), index=as_frame(X).index, columns=list(column.levels))
+        return pd.DataFrame(found.numpy(), index=self._frame(X).index, columns=list(column.levels))
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -233,7 +235,7 @@ class TableAnswers:
             A column "row" ("row_" if there is one of that name already), and one for each column of
             the model; gaps have no surprise.
         """
-        frame = as_frame(X)
+        frame = self._frame(X)
         x, missing = self._fitted().encode(frame)
         have = ~missing
         rows = -row_log_prob(self.model_, x, query=have, given=torch.zeros_like(have))
@@ -257,7 +259,7 @@ class TableAnswers:
             rows (`alone`), the share of it that is saved (`gain`) and its standard error (`se`).
         """
         table = self._fitted()
-        x, missing = table.encode(as_frame(X))
+        x, missing = table.encode(self._frame(X))
         found = column_skill(self.model_, table, x, missing)
         return pd.DataFrame({one.column: one.to_json() for one in found}).T.infer_objects()
 
@@ -272,7 +274,7 @@ class TableAnswers:
             held_out: Rows of the same kind that were not.
             random_state: Of the choice of as many trained rows as there are held-out ones.
         """
-        frames = [as_frame(rows) for rows in (samples, train, held_out)]
+        frames = [self._frame(rows) for rows in (samples, train, held_out)]
         encoded = [self._fitted().encode(frame) for frame in frames]
         return nearest_records(self.table_.schema, *encoded, generator=seeded(random_state))
 
@@ -297,7 +299,7 @@ class TableAnswers:
         """
         seed = 0 if random_state is None else random_state
         sample = RowSample(rows, seed=seed)
-        sample.add(*self._fitted().encode(as_frame(X)))
+        sample.add(*self._fitted().encode(self._frame(X)))
         return check_model(self.model_, sample.x, sample.missing, seed=seed, progress=progress)
 
     def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
@@ -307,6 +309,8 @@ class TableAnswers:
             raise QueryError("`given` must hold values here, no intervals or lists.")
         asked = column_set(self.table_, target, argument="target", allow_context=False)
         place = int(asked.nonzero()[0])
+        if evidence.given[place]:
+            raise QueryError(f'"{target}" is both asked and given: drop it from `given`.')
         found = {
             name: float(information_gain(self.model_, evidence.x, place, i, given=evidence.given))
             for i, name in enumerate(self.table_.names)
@@ -318,6 +322,9 @@ class TableAnswers:
         if not hasattr(self, "model_"):
             raise UnfittedError("This model knows nothing yet: call `fit` or `load` first.")
         return self.table_
+
+    def _frame(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        return rows_to_ask(X, self._fitted(), list(self.feature_names_in_))
 
     def _evidence(
         self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
@@ -340,7 +347,7 @@ class TableAnswers:
         if name is None:
             raise QueryError("`target` must name the column to predict: fit without `y` has none.")
         asked = column_set(self.table_, name, argument="target", allow_context=False)
-        x, missing = self.table_.encode(as_frame(X).drop(columns=name, errors="ignore"))
+        x, missing = self.table_.encode(self._frame(X).drop(columns=name, errors="ignore"))
         doubt_question(self.queries_, self.model_.protocol, asked, ~missing.all(dim=0))
         return name, x, ~missing
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anyorder.conditionals.heads import Head
 from anyorder.conditionals.mixed import MixedConditionals
+from anyorder.errors import ConfigError
 from anyorder.estimators.table_batches import fill_gaps
 from anyorder.lattice import row_masses
 from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
@@ -140,6 +141,8 @@ def build(
 
 def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """The rows that are trained on, and those that are held out."""
+    if share == 1:
+        raise ConfigError("`validation_share` must be below 1: training needs rows too.")
     shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     held_out = min(int(share * rows), VALID_ROWS)
     if held_out < FEWEST_HELD_OUT:

@@ -1,5 +1,6 @@
-"""What `fit` is given beside a frame: a target that comes apart, and the weights of rows."""
+"""What a model of a table is given: rows to ask about, a target that comes apart, weights."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,35 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, SchemaError
+from anyorder.data.frames import as_frame
+from anyorder.data.table import TableSchema
+from anyorder.errors import ConfigError, SchemaError, nearest_or_all
+
+
+def rows_to_ask(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.DataFrame:
+    """Rows as a frame with a column of the model: without any, all is unknown and looks fine.
+
+    Args:
+        rows: What `as_frame` takes; an array has the columns that were fitted, in their order.
+        table: The columns of the model.
+        features: Those without a target that came apart, which an array may lack.
+    """
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        names = table.layout if rows.shape[1] == len(table.layout) else features
+        if rows.shape[1] != len(names):
+            raise SchemaError(
+                f"An array must have the {len(names)} columns that were fitted; it has "
+                f"{rows.shape[1]}. Give a frame with the names of its columns."
+            )
+        return as_frame(rows, list(names))
+    frame = as_frame(rows)
+    if not set(frame.columns) & set(table.layout):
+        first, *others = frame.columns
+        raise SchemaError(
+            f'The table must have a column of the model; it has "{first}"'
+            f"{' and others' if others else ''}.{nearest_or_all(first, table.layout)}"
+        )
+    return frame
 
 
 def with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
@@ -29,7 +58,7 @@ def row_weights(sample_weight: Any, rows: int) -> Tensor | None:
     if sample_weight is None:
         return None
     try:
-        weights = torch.as_tensor(np.asarray(sample_weight, dtype=np.float64))
+        weights = torch.from_numpy(np.array(sample_weight, dtype=np.float64))
     except (TypeError, ValueError):
         weights = torch.zeros(0, dtype=torch.float64)
     good = weights.shape == (rows,) and bool((weights >= 0).all()) and 0 < weights.sum() < np.inf

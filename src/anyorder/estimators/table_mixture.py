@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from anyorder.data.categories import CategoryColumn
 from anyorder.data.columns import NumberColumn
-from anyorder.data.frames import as_frame
 from anyorder.data.table import TableSchema
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.estimators.table_answers import TableAnswers
@@ -34,16 +33,18 @@ class TableMixture:
     """
 
     def __init__(self, models: Sequence[TableAnswers]) -> None:
-        self.models = list(models)
-        if not self.models:
-            raise ConfigError("`models` must hold a fitted model or more; got none.")
+        self.models = list(models) if isinstance(models, Sequence) else []
+        if not self.models or not all(isinstance(model, TableAnswers) for model in self.models):
+            raise ConfigError(
+                f"`models` must be a list of one fitted TableModel or more; got {models!r}."
+            )
         first, *others = (model._fitted() for model in self.models)
         for other in others:
             _check_alike(first, other)
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
         """The log-likelihood of each row; see `TableModel.log_prob`."""
-        frame = as_frame(X)
+        frame = self.models[0]._frame(X)
         asked = [model.log_prob(frame, query=query, given=given) for model in self.models]
         return np.asarray(_log_sum_exp(np.stack(asked) + self._log_weights(frame, given)))
 

@@ -118,9 +118,12 @@ def _guesses(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> Floa
 
 def _skill(name: str, unit: Unit, errors: FloatArray, alone: FloatArray) -> Skill:
     """The means, and the error of their ratio by its linear part."""
+    # In units of the greatest, so that squares and sums of great numbers do not overflow.
+    most = max(float(errors.max()), float(alone.max())) or 1.0
+    errors, alone = errors / most, alone / most
     error, base, cells = float(errors.mean()), float(alone.mean()), len(errors)
     se = None
     if base and cells > 1:
         apart = errors - error / base * alone
         se = float(apart.std(ddof=1) / np.sqrt(cells) / base)
-    return Skill(name, unit, cells, error, base, se)
+    return Skill(name, unit, cells, most * error, most * base, se)
