@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import ConfigError, QueryError, SchemaError
-from anyorder.data.frames import as_frame, read_chunks, read_table, write_table
+from anyorder.data.frames import as_frame, column_names, read_chunks, read_table, write_table
 from anyorder.data.table import TableSchema
 
 RANDOM = np.random.default_rng(20221128)
@@ -460,6 +460,8 @@ def test_a_header_with_one_name_twice_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("age,job,age\n1,a,2\n")
     with pytest.raises(SchemaError, match='"age" stands 2 times'):
+        column_names(path)  # which is what files are asked for that a model already knows
+    with pytest.raises(SchemaError, match='"age" stands 2 times'):
         read_table(path)
 
 
@@ -539,3 +541,17 @@ def test_flags_are_categories_that_stay_numbers(dtype):
     table = TableSchema.infer(frame)
     assert [line.kind for line in table.summary()] == ["category", "number"]
     pd.testing.assert_frame_equal(table.decode(*table.encode(frame)), frame)
+
+
+def test_times_that_are_gaps_throughout_are_gaps():
+    """As files have them: a column without any cell is read as numbers."""
+    days = pd.DataFrame({"born": pd.date_range("2024-01-01", periods=9), "age": range(9)})
+    days["took"] = days.born - days.born[0]
+    table = TableSchema.infer(days)
+    _, missing = table.encode(days.assign(born=np.nan, took=np.nan))
+    assert missing.tolist() == [[True, False, True]] * 9
+
+
+def test_an_order_names_a_column_once():
+    with pytest.raises(SchemaError, match="`order` must name each column once"):
+        TableSchema.infer(FRAME, order=["age", "age"])

@@ -149,7 +149,8 @@ def read_datetimes(
     if types.infer_dtype(present, skipna=True) == "date":
         days = np.array(present.tolist(), dtype="datetime64[D]").astype("datetime64[s]")
         return pd.Series(days, index=present.index).reindex(values.index)
-    if not (types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype)):
+    is_text = types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype)
+    if len(present) and not is_text:
         raise error(f'Column "{name}" must hold dates or times; got {values.dtype}.')
     return _parsed_times(values, name, error, form)
 
@@ -206,7 +207,7 @@ def read_durations(series: pd.Series, name: str, error: type[AnyOrderError]) -> 
         return values
     times = pd.to_timedelta(values.astype(object).where(values.notna(), None), errors="coerce")
     bad = np.flatnonzero((times.isna() & values.notna()).to_numpy())
-    if len(bad) or types.is_numeric_dtype(values.dtype):
+    if len(bad) or (types.is_numeric_dtype(values.dtype) and values.notna().any()):
         got = repr(values.iloc[bad[0]]) if len(bad) else values.dtype
         raise error(
             f'Column "{name}" must hold durations; got {got}. Convert it with pandas.to_timedelta '

@@ -217,18 +217,21 @@ def _cells(lines: Sequence[str], separator: str) -> list[list[str]]:
 def names_of_digits(file: Path, separator: str) -> list[str]:
     """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
 
-    Read as numbers, such postcodes and codes would lose their zeros. Refuses a header that names
-    a column twice, which pandas would rename.
+    Read as numbers, such postcodes and codes would lose their zeros.
     """
-    options: dict[str, Any] = {"sep": separator, "dtype": str, "index_col": False}
-    header = pd.read_csv(file, header=None, nrows=1, **options).iloc[0]
-    for name, count in Counter(header.dropna()).items():
+    refuse_doubles(file, separator)
+    head = pd.read_csv(file, nrows=HEAD_ROWS, sep=separator, dtype=str, index_col=False)
+    return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
+
+
+def refuse_doubles(file: Path, separator: str) -> None:
+    """Refuses a header that names a column twice: pandas would rename one, and we not see it."""
+    header = pd.read_csv(file, header=None, nrows=1, sep=separator, dtype=str, index_col=False)
+    for name, count in Counter(header.iloc[0].dropna()).items():
         if count > 1:
             raise SchemaError(
                 f'Column names must differ; "{name}" stands {count} times. Rename it.'
             )
-    head = pd.read_csv(file, nrows=HEAD_ROWS, **options)
-    return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from anyorder.data.dialects import (
     dialect_of,
     in_sentences,
     names_of_digits,
+    refuse_doubles,
     separator_of,
 )
 from anyorder.data.inference import marked
@@ -195,6 +196,7 @@ def column_names(path: str | Path) -> list[str]:
         return [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
     with in_sentences(file):
         separator = separator_of(file, SEPARATORS[_kind(file)])
+        refuse_doubles(file, separator)
         return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
 
 
