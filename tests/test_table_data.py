@@ -144,6 +144,7 @@ KINDS = {
     "zones in some": (["2024-01-31T10:00:00+01:00", "2024-07-31T10:00:00"], "category"),
     "no date": (["2024-13-31", "2024-01-31"], "category"),
     "postcodes": (["01234", "90210", "10115"], "category"),
+    "accounts": (["464549975476396706", "17000812700403217", "7"], "category"),
     "few numbers": (["1", "a", "b"], "category"),
     "booleans with gaps": ([True, None, False], "boolean"),
     "numbers as objects": (pd.Series([1, 2.5, None], dtype=object), "number"),
@@ -454,6 +455,14 @@ def test_codes_with_leading_zeros_stay_text(tmp_path):
     assert frame["zip"].isna()[2]
     assert frame["age"].tolist() == [41, 7, 3]
     assert frame["share"].tolist()[:2] == [0.5, 0]
+
+
+def test_more_digits_than_a_double_holds_are_text(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("account,age\n464549975476396706,41\n,7\n17000812700403217,3\n")
+    frame = read_table(path)
+    assert frame["account"].dropna().tolist() == ["464549975476396706", "17000812700403217"]
+    assert frame["age"].tolist() == [41, 7, 3]
 
 
 def test_a_header_with_one_name_twice_is_refused(tmp_path):

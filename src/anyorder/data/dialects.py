@@ -215,9 +215,9 @@ def _cells(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def names_of_digits(file: Path, separator: str) -> list[str]:
-    """The columns of a CSV file whose first rows hold digits after a zero, such as 01234.
+    """The columns of a CSV file whose first rows hold digits after a zero, such as 01234, or many.
 
-    Read as numbers, such postcodes and codes would lose their zeros.
+    Read as numbers, such postcodes and codes would lose their zeros, or their last digits.
     """
     refuse_doubles(file, separator)
     head = pd.read_csv(file, nrows=HEAD_ROWS, sep=separator, dtype=str, index_col=False)

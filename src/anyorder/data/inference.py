@@ -38,8 +38,9 @@ ColumnType = Literal["number", "category", "boolean", "datetime", "dmy", "mdy", 
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
 
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-NAME_OF_DIGITS = re.compile(r"\s*0\d+\s*")
-"""Digits after a zero, such as a postcode: a name, not a number."""
+NAME_OF_DIGITS = re.compile(r"\s*(0\d+|\d{17,})\s*")
+"""Digits after a zero, such as a postcode, or more of them than a double holds, such as that of an
+account: a name, not a number."""
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 MOSTLY = 0.5
