@@ -1,6 +1,6 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
 #   make demo    fill a text, fit and ask a table and images, write a page: two or three minutes
-#   make test    lint, types, doctests and tests: about 4 minutes
+#   make test    lint, types, doctests and tests: five to ten minutes
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin

@@ -89,9 +89,9 @@ def check_count(name: str, value: object, *, low: int = 1, high: int | None = No
     return number
 
 
-def check_seed(value: object) -> int:
+def check_seed(value: object, name: str = "seed") -> int:
     """Returns `value` as an int if it is a seed."""
-    return check_count("seed", value, low=0, high=2**63 - 1)
+    return check_count(name, value, low=0, high=2**63 - 1)
 
 
 def check_fraction(name: str, value: object) -> float:

@@ -99,3 +99,8 @@ def test_what_cannot_be_numbered_anew_is_refused_before_anything_is_searched(law
             fitted(law, order)
     if isinstance(law, Rectangle):
         assert fitted(law, None, frame().dropna()).queries_.masks is law
+
+
+def test_a_question_does_not_ask_for_what_is_given():
+    with pytest.raises(ConfigError, match='"a" is both: drop it from one'):
+        fitted([(["a", "b"], ["a"], 1.0)], None)

@@ -324,7 +324,7 @@ def _infer_columns(
     ignored: list[Ignored] = []
     for name in frame.columns:
         if declared.get(name) == "ignore":
-            ignored.append(Ignored(name, str(frame[name].dtype), "declared"))
+            ignored.append(Ignored(name, str(frame[name].dtype), "its type is ignore"))
             continue
         series = frame[name][~marked(frame[name], markers)]
         present = int(series.notna().sum())

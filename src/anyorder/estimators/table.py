@@ -258,7 +258,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
     def _seed(self) -> int:
-        return 0 if self.random_state is None else check_seed(self.random_state)
+        return 0 if self.random_state is None else check_seed(self.random_state, "random_state")
 
     def _shape(self) -> Shape:
         check_choice("network", self.network, get_args(Network))

@@ -62,7 +62,7 @@ class TableMixture:
     ) -> pd.DataFrame:
         """Draws rows given values: for each a model by its weight, then a row from that model."""
         check_count("n_samples", n_samples)
-        seed = None if random_state is None else check_seed(random_state)
+        seed = None if random_state is None else check_seed(random_state, "random_state")
         source = np.random.default_rng(seed)
         if read_evidence(self.models[0].table_, given).regions:
             raise QueryError("`given` must hold values here, no intervals or lists.")

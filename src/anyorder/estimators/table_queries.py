@@ -42,6 +42,10 @@ def law_of(queries: Queries, table: TableSchema) -> QueryLaw:
             column_set(table, part, argument="queries").nonzero().flatten().tolist()
             for part in (given, query)
         )
+        if both := [names[place] for place in asked if place in known]:
+            raise ConfigError(
+                f'`queries` must not ask for what is given; "{both[0]}" is both: drop it from one.'
+            )
         entries.append((known, asked, weight))
     return QueryList(len(names), entries)
 
