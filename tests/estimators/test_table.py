@@ -487,9 +487,9 @@ def test_a_column_may_be_named_alone_to_come_first(frame):
 
 
 def test_orders_that_are_none_are_refused(frame):
-    with pytest.raises(ConfigError, match='"dependence" or "learned"; got "lerned". Did you mean'):
+    with pytest.raises(ConfigError, match=r'or "learned"; got "lerned"[.] Did you mean'):
         clone(QUICK).set_params(order="lerned").fit(frame)
-    with pytest.raises(ConfigError, match="compares orders on 4 rows or more .* there are 3"):
+    with pytest.raises(ConfigError, match=r"compares orders on 4 rows or more .* there are 3"):
         clone(QUICK).set_params(order="learned").fit(frame[:3])
 
 
