@@ -48,7 +48,8 @@ def test_both_tables_at_their_smallest(tmp_path, capsys):
     before = trained.read_text()
     main(["reproduce", "table5", *out])  # with the models of table4
     assert trained.read_text() == before
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
+    assert "Without --data, breast cancer (scikit-learn) stands in for the tables" in told
     assert "conditional" in shown
     assert TOO_SHORT in shown
     assert all(entry.meaning in shown for entry in UCI_MODELS.values())

@@ -28,15 +28,15 @@ JUDGED = 512
 
 def is_chosen(order: object, columns: Iterable[str]) -> bool:
     """Whether an order is one of `Order` rather than columns by name; refuses other words."""
-    if not isinstance(order, str) or order in get_args(Order):
-        return isinstance(order, str)
+    if not isinstance(order, str):
+        return False
     known = [*get_args(Order), *columns]
     if order not in known:
         raise ConfigError(
             '`order` must be a list of columns, or "complete", "dependence" or "learned"; got '
             f'"{order}".{nearest_or_all(order, known)}'
         )
-    return False
+    return order in get_args(Order)
 
 
 def chosen_order(

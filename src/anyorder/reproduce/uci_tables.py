@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from anyorder.commands.showing import note
 from anyorder.data.uci import ARCHIVE, UCI, found_uci, load_uci
 from anyorder.errors import ConfigError, check_choice
 from anyorder.reproduce.experiment import Outcome, joint_record, run_experiment
@@ -51,7 +52,9 @@ def run_table(table: UciTable, options: TablesOptions) -> None:
         for name in _datasets(options)
     }
     for study in studies.values():
-        study.data_name  # noqa: B018, a file that cannot be read stops us before the work
+        name = study.data_name  # a file that cannot be read stops us before the work
+        if study.dataset is None:
+            note(f"Without --data, {name} stands in for the tables of the paper.")
     names = options.models or list(UCI_MODELS)
     outcomes = {
         name: run_experiment(table.name, names, study, options.out / options.scale / name, options)
