@@ -94,7 +94,7 @@ def test_fit_says_what_columns_are_and_what_to_try(folder, tmp_path, capsys):
     shown = capsys.readouterr().err
     assert re.search(r"gaps.csv.gz: 100 rows", shown)
     assert re.search(r"zip +│ category +│ 3 levels", shown)
-    assert re.search(r"id +│ ignored +│ declared", shown)
+    assert re.search(r"id +│ ignored +│ its type is ignore", shown)
     assert re.search(r"age +│ number +│ whole, 20% missing", shown)
     assert re.search(r"10 held-out rows: -\d+\.\d+ ± \d+\.\d+ nats a row", shown)
     query, impute = (line for line in shown.splitlines() if line.startswith("  anyorder "))
@@ -627,7 +627,11 @@ def test_info_says_what_a_model_is(run, capsys):
     main(["info", str(run), "--json"])
     about = last_json(capsys)
     assert about["domain"] == "table"
-    assert about["columns"][0] == {"column": "id", "kind": "ignored", "details": "declared"}
+    assert about["columns"][0] == {
+        "column": "id",
+        "kind": "ignored",
+        "details": "its type is ignore",
+    }
     assert about["questions"]["type"] == "MixtureQueries"
     assert about["anyorder"] == anyorder.__version__
     assert about["parameters"] == anyorder.load(run).model_.num_parameters
