@@ -149,6 +149,7 @@ def _file(path: Path) -> Path:
     if not path.exists():
         raise ConfigError(
             f'There is no "{path}". The binary sets are the public "debd" benchmarks, adult, '
-            "abalone and wine quality are in the UCI archive, diamonds comes with ggplot2."
+            "abalone and wine quality are in the UCI archive, diamonds comes with ggplot2; the "
+            "first lines of benchmarks/table_sets.py say what is to be where."
         )
     return path
