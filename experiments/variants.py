@@ -52,7 +52,7 @@ def _cells(record: Mapping[str, Any], dataset: str) -> tuple[Cells, Cells]:
 
 
 class Panel(NamedTuple):
-    """Where the numbers of a set are drawn; only the first panel names its rows."""
+    """Where the numbers of a set are drawn; its rows are named if they differ from the first's."""
 
     axes: Any
     record: Mapping[str, Any]
@@ -124,8 +124,10 @@ def draw_differences(name: str) -> Figure:
         axes.axvline(0, color="grey", linewidth=1)
         axes.invert_yaxis()
         than = panel.record["paired"][0]["b"]
-        panel.label(variants, first=panel is panels[0], xlabel=f"nats a row more than `{than}`")
-    figure.axes[0].legend()
+        named = panel is panels[0] or variants != panels[0].keys(panels[0].pairs)[0]
+        panel.label(variants, first=named, xlabel=f"nats a row more than `{than}`")
+    shown = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*shown, loc="outside upper center", ncols=len(shown[1]), frameon=False)
     return figure
 
 
