@@ -64,9 +64,9 @@ class Panel(NamedTuple):
         variants, kinds = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
         return variants, kinds
 
-    def label(self, variants: list[str], *, first: bool, **labels: str) -> None:
-        """Names the variants along the side, and the set above."""
-        self.axes.set_yticks(range(len(variants)), variants if first else [""] * len(variants))
+    def label(self, variants: list[str], *, named: bool, **labels: str) -> None:
+        """Names the variants along the side, if they are to be, and the set above."""
+        self.axes.set_yticks(range(len(variants)), variants if named else [""] * len(variants))
         self.axes.set(title=self.record["rows"][0]["dataset"], **labels)
 
 
@@ -100,7 +100,7 @@ def draw_matrix(name: str) -> Figure:
         asked = [kind.removesuffix("_nats") for kind in kinds]
         slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
         axes.set_xticks(range(len(kinds)), asked, **slanted)
-        panel.label(variants, first=first, xlabel="asked", ylabel="trained for" if first else "")
+        panel.label(variants, named=first, xlabel="asked", ylabel="trained for" if first else "")
     figure.suptitle("Nats a row behind the best of the column: 0 is best")
     return figure
 
@@ -125,7 +125,7 @@ def draw_differences(name: str) -> Figure:
         axes.invert_yaxis()
         than = panel.record["paired"][0]["b"]
         named = panel is panels[0] or variants != panels[0].keys(panels[0].pairs)[0]
-        panel.label(variants, first=named, xlabel=f"nats a row more than `{than}`")
+        panel.label(variants, named=named, xlabel=f"nats a row more than `{than}`")
     shown = figure.axes[0].get_legend_handles_labels()
     figure.legend(*shown, loc="outside upper center", ncols=len(shown[1]), frameon=False)
     return figure

@@ -9,7 +9,7 @@ parts decimals is told by the cells of each column: see `decimals`. Between comm
 import csv
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from gzip import BadGzipFile
 from pathlib import Path
@@ -219,15 +219,20 @@ def names_of_digits(file: Path, separator: str) -> list[str]:
 
     Read as numbers, such postcodes and codes would lose their zeros, or their last digits.
     """
-    refuse_doubles(file, separator)
+    check_header(file, separator)
     head = pd.read_csv(file, nrows=HEAD_ROWS, sep=separator, dtype=str, index_col=False)
     return [str(name) for name in head if head[name].str.fullmatch(NAME_OF_DIGITS).any()]
 
 
-def refuse_doubles(file: Path, separator: str) -> None:
+def check_header(file: Path, separator: str) -> None:
     """Refuses a header that names a column twice: pandas would rename one, and we not see it."""
     header = pd.read_csv(file, header=None, nrows=1, sep=separator, dtype=str, index_col=False)
-    for name, count in Counter(header.iloc[0].dropna()).items():
+    refuse_doubles(header.iloc[0].dropna())
+
+
+def refuse_doubles(names: Iterable[str]) -> None:
+    """Refuses columns of one name."""
+    for name, count in Counter(names).items():
         if count > 1:
             raise SchemaError(
                 f'Column names must differ; "{name}" stands {count} times. Rename it.'

@@ -10,7 +10,6 @@ A "?" is text unless it is declared in `missing_values`.
 import bz2
 import gzip
 import lzma
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from anyorder.data.dialects import (
     NOTHING_TOLD,
     Dialect,
     Told,
+    check_header,
     csv_options,
     dialect_of,
     in_sentences,
@@ -63,11 +63,7 @@ def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame
     if frame.columns.nlevels > 1:
         raise SchemaError("A table must have one row of column names; got several. Join them.")
     names = [_name(name, place) for place, name in enumerate(frame.columns)]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise SchemaError(
-                f'Column names must differ; "{name}" stands {count} times. Rename it.'
-            )
+    refuse_doubles(names)
     if not frame.shape[0] or not frame.shape[1]:
         raise SchemaError(
             f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
@@ -196,7 +192,7 @@ def column_names(path: str | Path) -> list[str]:
         return [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
     with in_sentences(file):
         separator = separator_of(file, SEPARATORS[_kind(file)])
-        refuse_doubles(file, separator)
+        check_header(file, separator)
         return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
 
 
