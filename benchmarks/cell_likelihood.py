@@ -20,20 +20,19 @@ import torch
 from torch import Tensor
 from torch.special import log_ndtr
 
-from anyorder.conditionals.atomic import AtomicDistribution
-from anyorder.conditionals.averages import AveragedConditionals
-from anyorder.conditionals.categorical import Categorical
-from anyorder.conditionals.contracts import Distribution
-from anyorder.conditionals.mixed import MixedConditionals, MixedDistribution
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.on_scale import OnScale
-from anyorder.data.columns import NumberColumn
 from anyorder.errors import ConfigError
-from anyorder.estimators.table import TableModel
-from anyorder.model import AnyOrderModel
+from anyorder.heads.atoms import AtomicDistribution
+from anyorder.heads.categorical import Categorical
+from anyorder.heads.distributions import Distribution
+from anyorder.heads.mixed import AveragedConditionals, MixedConditionals, MixedDistribution
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.with_prior import OnScale
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import answering
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.paths import alike
-from anyorder.queries import answering
+from anyorder.tables.columns import NumberColumn
+from anyorder.tables.model import TableModel
 
 
 class Cells(NamedTuple):

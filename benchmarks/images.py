@@ -23,16 +23,16 @@ import torch
 from cyclopts import App
 from torch import Tensor
 
-from anyorder.cli import run
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.image import image_schema
+from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.estimators.image_network import pixel_coordinates
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.images.data import image_schema
+from anyorder.images.model import pixel_coordinates
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob, sample
+from anyorder.lattice.protocols import RemoveGreatest, raster
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.unet import Unet
-from anyorder.protocols import RemoveGreatest, raster
-from anyorder.queries import log_prob, sample
 from anyorder.reproduce.record import check_record
 from benchmarks.measuring import Work, all_steps, publish_ratios, seconds, times_faster
 

@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
-from anyorder.cli import run
-from anyorder.enumeration import all_sets, edge_law, node_law
+from anyorder.cli.app import run
 from anyorder.errors import check_count
+from anyorder.lattice.enumeration import all_sets, edge_law, node_law
 from anyorder.reproduce.record import Record, Row, check_record, print_json
-from anyorder.reproduce.resampling import POOL, papers_way
+from anyorder.reproduce.table7 import POOL, papers_way
 from benchmarks.measuring import peak_bytes, seconds, standard_error
 
 SHAPES = {"N250": (512, 250), "N3072": (128, 3072)}

@@ -25,19 +25,19 @@ import torch
 from cyclopts import App
 from torch import Tensor, nn
 
-from anyorder.cli import run
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import TEXT8_ALPHABET, text_schema
+from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.losses import PathLoss
-from anyorder.masks import FixedCardinality
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob, sample
+from anyorder.lattice.masks import FixedCardinality
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.transformer import Transformer
-from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import log_prob, sample
 from anyorder.reproduce.record import check_record
+from anyorder.text.data import TEXT8_ALPHABET, text_schema
+from anyorder.training.losses import PathLoss
 from benchmarks.measuring import (
     Work,
     all_steps,

@@ -28,14 +28,12 @@ from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.data.robot_toy import toy_demonstrations
+from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.policy.cloning import CloningPolicy
-from anyorder.policy.conditional import ConditionalPolicy
-from anyorder.policy.fitted import FittedPolicy
 from anyorder.reproduce.record import Record, Row, check_record, print_json
 from anyorder.reproduce.robot_models import SCALES
+from anyorder.robots.kitchen import toy_demonstrations
+from anyorder.robots.policies import CloningPolicy, ConditionalPolicy, FittedPolicy
 from anyorder.training.settings import TrainingSettings
 from benchmarks.measuring import standard_error
 

@@ -36,11 +36,11 @@ from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.commands.options import Json, Whole
+from anyorder.cli.app import run
+from anyorder.cli.options import Json, Whole
 from anyorder.errors import check_count
-from anyorder.estimators.table import TableModel
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.tables.model import TableModel
 
 ROWS = 2000
 """Of the table: enough for its columns to have their usual kinds."""

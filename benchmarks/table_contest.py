@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_queries import Queries
-from anyorder.evaluation import Estimate
+from anyorder.diagnostics.evaluation import Estimate
+from anyorder.tables.model import TableModel
+from anyorder.tables.questions import Queries
 from benchmarks.cell_likelihood import cell_log_prob
 from benchmarks.rival_environments import Rival, RivalError, environment, run_worker
 from benchmarks.rivals.task import Answers, Array, read_answers

@@ -18,9 +18,9 @@ from typing import Any
 
 from cyclopts import App
 
-from anyorder.cli import run
-from anyorder.masks import FixedCardinality
-from anyorder.query_laws import ConditionalQueries, QueryLaw, as_query_law
+from anyorder.cli.app import run
+from anyorder.lattice.masks import FixedCardinality
+from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw, as_query_law
 from benchmarks.table_sets import BINARY, MIXED
 from benchmarks.table_variants import comparison
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.evaluation import Estimate
+from anyorder.diagnostics.evaluation import Estimate
 from benchmarks.rivals.task import Array, Column
 from benchmarks.table_task import TableTask
 

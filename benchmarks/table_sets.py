@@ -3,8 +3,8 @@
 A folder DIR holds them in the formats of the public archives: `debd/NAME/NAME.train.data` and so
 on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for gaps),
 `tables/diamonds.csv`, `tables/abalone.csv`, `tables/winequality-red.csv` and `-white.csv` (as the
-UCI archive has them, with or without a header), and what `anyorder.data.uci` reads. Of tables that
-come in one piece a random tenth is the test.
+UCI archive has them, with or without a header), and what `anyorder.reproduce.uci_data` reads. Of
+tables that come in one piece a random tenth is the test.
 """
 
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from anyorder.data.frames import read_table
-from anyorder.data.uci import load_uci
 from anyorder.errors import ConfigError, check_choice
+from anyorder.reproduce.uci_data import load_uci
+from anyorder.tables.files import read_table
 
 BINARY = ("nltcs", "plants", "jester")
 MORE_BINARY = ("baudio", "accidents", "dna", "bbc", "moviereview")

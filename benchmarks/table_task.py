@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from anyorder.data.measures import Measurement
+from anyorder.tables.numbers import Measurement
 from benchmarks.rivals.task import Array, Column, Task
 from benchmarks.table_sets import TableSet
 

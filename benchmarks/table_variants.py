@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import check_choice, check_count
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_batches import row_log_prob
-from anyorder.evaluation import Estimate
-from anyorder.query_laws import QueryLaw
+from anyorder.lattice.query_laws import QueryLaw
 from anyorder.reproduce.record import Paired, Record, Row, check_record
+from anyorder.tables.engine import row_log_prob
+from anyorder.tables.model import TableModel
 from benchmarks.table_sets import TableSet, load_set
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any]]

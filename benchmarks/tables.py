@@ -30,10 +30,10 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
+from anyorder.cli.app import run
 from anyorder.errors import ConfigError, check_choice, check_count
-from anyorder.masks import FixedCardinality
-from anyorder.query_laws import as_query_law
+from anyorder.lattice.masks import FixedCardinality
+from anyorder.lattice.query_laws import as_query_law
 from anyorder.reproduce.record import Paired, Record, Row, check_record
 from benchmarks.rival_environments import RIVALS, default_folder
 from benchmarks.table_contest import Scored, ours, theirs

@@ -23,10 +23,10 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.estimators.table import TableModel
-from anyorder.evaluation import Estimate
+from anyorder.cli.app import run
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.reproduce.record import Paired, Record, Row, check_record
+from anyorder.tables.model import TableModel
 from benchmarks.table_sets import BINARY, MIXED, TableSet, load_set
 
 ELSEWHERE = {

@@ -24,15 +24,15 @@ from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.conditionals.heads import EnergyConditionals
-from anyorder.data.frames import read_chunks
+from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.estimators.table import TableModel
-from anyorder.model import AnyOrderModel
+from anyorder.heads.densities import EnergyConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.queries import log_prob
 from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.tables.files import read_chunks
+from anyorder.tables.model import TableModel
 from benchmarks.measuring import seconds, standard_error
 
 ENERGY_SAMPLES = 100

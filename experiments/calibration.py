@@ -20,11 +20,11 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.diagnostics.report import Check
+from anyorder.cli.app import run
+from anyorder.diagnostics.check import Check
 from anyorder.errors import check_count
-from anyorder.estimators.table import TableModel
 from anyorder.reproduce.record import Record, Row, check_record
+from anyorder.tables.model import TableModel
 from anyorder.training.settings import Clock
 from benchmarks.table_sets import load_set
 

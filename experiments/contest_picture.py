@@ -11,7 +11,7 @@ from typing import Any
 from cyclopts import App
 from matplotlib.figure import Figure
 
-from anyorder.cli import run
+from anyorder.cli.app import run
 from experiments.records import ROOT
 from experiments.table_results import CONTEST, Match, matches
 

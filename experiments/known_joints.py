@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.cli import run
-from anyorder.estimators.table import TableModel
-from anyorder.evaluation import Estimate
+from anyorder.cli.app import run
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.reproduce.record import Record, Row, check_record
+from anyorder.tables.model import TableModel
 
 ROWS, FRESH = 20_000, 2_000
 

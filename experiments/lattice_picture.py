@@ -10,8 +10,8 @@ import torch
 from cyclopts import App
 from matplotlib.figure import Figure
 
-from anyorder.cli import run
-from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.cli.app import run
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 
 ROOT = Path(__file__).parent.parent
 VARIABLES = 4

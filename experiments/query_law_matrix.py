@@ -20,9 +20,9 @@ from typing import Any
 
 from cyclopts import App
 
-from anyorder.cli import run
-from anyorder.masks import FixedCardinality, UniformCardinality
-from anyorder.query_laws import (
+from anyorder.cli.app import run
+from anyorder.lattice.masks import FixedCardinality, UniformCardinality
+from anyorder.lattice.query_laws import (
     ConditionalQueries,
     PartialQueries,
     QueryLaw,

@@ -15,16 +15,13 @@ from cyclopts import App
 from rich.console import Console
 from rich.progress import track
 
-from anyorder.cli import run
-from anyorder.data.image_files import write_image
-from anyorder.data.kitchen import Kitchen, need_simulator
+from anyorder.cli.app import run
 from anyorder.errors import ConfigError, check_count
-from anyorder.policy.cloning import CloningPolicy
-from anyorder.policy.conditional import ConditionalPolicy
-from anyorder.policy.rollouts import Episode, rollout
-from anyorder.policy.shared import SharedAutonomy
-from anyorder.reproduce.robot_experiment import POLICY
-from anyorder.reproduce.robot_models import EVERY_FEW
+from anyorder.images.files import write_image
+from anyorder.reproduce.robot_models import EVERY_FEW, POLICY
+from anyorder.robots.kitchen import Kitchen, need_simulator
+from anyorder.robots.policies import CloningPolicy, ConditionalPolicy, SharedAutonomy
+from anyorder.robots.rollouts import Episode, rollout
 
 SIZE = (180, 240)
 """Height and width of a picture."""

@@ -14,9 +14,9 @@ import torch
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from anyorder.cli import run
-from anyorder.data.text import embedded_text
-from anyorder.estimators.text import SHIPPED, TextModel
+from anyorder.cli.app import run
+from anyorder.text.data import embedded_text
+from anyorder.text.model import SHIPPED, TextModel
 from anyorder.training.settings import TrainingSettings
 
 SETTINGS = TrainingSettings(

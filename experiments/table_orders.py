@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from cyclopts import App
 
-from anyorder.cli import run
-from anyorder.estimators.table_orders import EXPLORED
+from anyorder.cli.app import run
+from anyorder.tables.orders import EXPLORED
 from benchmarks.table_networks import questions
 from benchmarks.table_variants import Options, comparison
 

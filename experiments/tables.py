@@ -12,16 +12,15 @@ from typing import Any
 
 from cyclopts import App, Parameter
 
-from anyorder.cli import run
+from anyorder.cli.app import run
 from anyorder.errors import ConfigError
-from anyorder.reproduce.robot_experiment import COVERAGE, NATS, REWARD
-from anyorder.reproduce.robot_models import LIKELIHOODS, ROWS
+from anyorder.reproduce.robot_models import COVERAGE, LIKELIHOODS, NATS, REWARD, ROWS
 from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
 from anyorder.reproduce.table6 import BY_SEED
 from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
-from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1
-from anyorder.reproduce.uci_experiment import MILLISECONDS
+from anyorder.reproduce.text_models import FIGURE3, TABLE1
+from anyorder.reproduce.uci_models import MILLISECONDS
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
 from experiments.speed_results import images, mask_sampling, queries, robot, serve

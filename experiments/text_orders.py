@@ -16,28 +16,27 @@ import torch
 from cyclopts import App
 from torch import Tensor
 
-from anyorder.cli import run
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import Crops, Text, chunks, load_text8, text_schema
+from anyorder.cli.app import run
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import check_count
-from anyorder.estimators.table_orders import EXPLORED
-from anyorder.evaluation import Estimate
-from anyorder.losses import PathLoss
-from anyorder.model import AnyOrderModel
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.orders import learned_order
-from anyorder.protocols import (
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.lattice.protocols import (
     DecompositionProtocol,
     RemoveGreatest,
     RemoveRandom,
     lexicographic,
     strided,
 )
-from anyorder.queries import log_prob
-from anyorder.query_mixtures import any_queries
-from anyorder.random_sets import seeded
+from anyorder.lattice.query_mixtures import any_queries
+from anyorder.lattice.random_sets import seeded
+from anyorder.networks.path_transformer import PathTransformer
 from anyorder.reproduce.record import Record, check_record
-from anyorder.training.fit import fit
+from anyorder.tables.orders import EXPLORED, learned_order
+from anyorder.text.data import Crops, Text, chunks, load_text8, text_schema
+from anyorder.training.loop import fit
+from anyorder.training.losses import PathLoss
 from anyorder.training.settings import TrainingSettings
 from benchmarks.table_networks import questions
 from benchmarks.table_variants import differences, rows_of, show

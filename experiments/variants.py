@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cyclopts import App
 from matplotlib.figure import Figure
 
-from anyorder.cli import run
+from anyorder.cli.app import run
 from experiments.records import ROOT, difference, records, source, with_error
 
 PICTURES = {

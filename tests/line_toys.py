@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import RemoveGreatest, Schema, Variable
-from anyorder.conditionals.atomic import AtomicDistribution
-from anyorder.conditionals.categorical import Categorical
-from anyorder.conditionals.contracts import Conditionals
-from anyorder.conditionals.mixed import MixedDistribution
-from anyorder.conditionals.mixture import Mixture
-from anyorder.model import AnyOrderModel
+from anyorder.heads.atoms import AtomicDistribution
+from anyorder.heads.categorical import Categorical
+from anyorder.heads.distributions import Conditionals
+from anyorder.heads.mixed import MixedDistribution
+from anyorder.heads.mixture import Mixture
+from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 
 FIRST = torch.tensor([[1.0, 0.8, 0.3], [0.8, 1.0, -0.1], [0.3, -0.1, 1.0]]).double()

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
-from anyorder.enumeration import all_sets, edge_law, node_law, set_index
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_mixture import TableMixture
+from anyorder.lattice.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.reproduce.record import Paired, Record, Row
-from anyorder.reproduce.resampling import papers_way
+from anyorder.reproduce.table7 import papers_way
+from anyorder.tables.mixture import TableMixture
+from anyorder.tables.model import TableModel
 from benchmarks import (
     images,
     queries,

@@ -11,8 +11,8 @@ import torch
 from scipy.stats import norm
 
 from anyorder import ConfigError
-from anyorder.conditionals.mixture import Mixture
-from anyorder.estimators.table import TableModel
+from anyorder.heads.mixture import Mixture
+from anyorder.tables.model import TableModel
 from benchmarks import rival_environments, table_contest, tables
 from benchmarks.cell_likelihood import Cells, cell_log_prob, log_mass, log_normal_mass
 from benchmarks.rival_environments import Rival, RivalError, environment, run_worker

@@ -7,15 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-from anyorder.checkpoint import build_model, describe_model, load_model, load_saved, save_model
-from anyorder.conditionals.categorical import CategoricalConditionals
 from anyorder.errors import CheckpointError, ConfigError
-from anyorder.masks import UniformCardinality
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.lattice.masks import UniformCardinality
+from anyorder.lattice.protocols import RemoveRandom
+from anyorder.lattice.query_laws import MarginalQueries
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.protocols import RemoveRandom
-from anyorder.query_laws import MarginalQueries
-from anyorder.storage import Pair, RunFolder, difference, read_pair, write_pair
+from anyorder.saving.checkpoint import (
+    build_model,
+    describe_model,
+    load_model,
+    load_saved,
+    save_model,
+)
+from anyorder.saving.run_folder import Pair, RunFolder, difference, read_pair, write_pair
 from anyorder.variables import Schema, Variable
 
 NUM_VARIABLES, NUM_LEVELS = 5, 3
@@ -182,7 +188,7 @@ def test_replacing_a_model_can_be_cut_off_at_any_moment(tmp_path, monkeypatch, m
             raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr("anyorder.storage._flush", flush)
+        patch.setattr("anyorder.saving.run_folder._flush", flush)
         try:
             save_model(tmp_path, new)
         except PowerCut:
@@ -207,7 +213,7 @@ def test_a_replacement_cut_off_between_its_renames_is_ended(tmp_path, monkeypatc
         raise PowerCut(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("anyorder.storage._flush", cut_off)
+        patch.setattr("anyorder.saving.run_folder._flush", cut_off)
         with pytest.raises(PowerCut):
             save_model(tmp_path, newest)
     assert_same_weights(load_model(tmp_path), new)

@@ -13,14 +13,14 @@ import pytest
 from cyclopts import App
 
 from anyorder import CheckpointError
-from anyorder.cli import app, main, run
-from anyorder.commands.showing import note, show
+from anyorder.cli.app import app, main, run
+from anyorder.cli.console import note, show
 from anyorder.training.learner import Learner
 
 
 def test_help_does_not_wait_for_torch():
     code = (
-        "import sys, anyorder.cli as cli\n"
+        "import sys, anyorder.cli.app as cli\n"
         "try: cli.main(['--help'])\n"
         "finally: assert 'torch' not in sys.modules"
     )
@@ -147,7 +147,7 @@ def test_a_fit_that_is_interrupted_says_how_to_go_on(late, tmp_path, capsys, mon
 
     with monkeypatch.context() as patched:
         if late:
-            patched.setattr("anyorder.commands.image.conditional_bits", interrupted)
+            patched.setattr("anyorder.images.cli.conditional_bits", interrupted)
         else:
             patched.setattr(Learner, "learn", interrupting)
         with pytest.raises(SystemExit) as stopped:

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.data.code_ranges import code_range, codes_up_to
-from anyorder.data.columns import NumberColumn
+from anyorder.tables.columns import NumberColumn, code_range, codes_up_to
 
 ROWS = 3000
 BELL = np.random.default_rng(0).normal(500, 60, ROWS)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import QueryError, SchemaError
-from anyorder.data.categories import CategoryColumn, column_from
-from anyorder.data.columns import NumberColumn, repeated_values
-from anyorder.data.inference import infer_column
+from anyorder.tables.categories import CategoryColumn, column_from
+from anyorder.tables.columns import NumberColumn, repeated_values
+from anyorder.tables.type_inference import infer_column
 
 RANDOM = np.random.default_rng(20221128)
 DAYS = pd.to_datetime(["2024-02-29", "1999-12-31", "2031-07-01"]).as_unit("s")

@@ -8,17 +8,15 @@ import shlex
 import pytest
 import torch
 
-from anyorder.cli import main
-from anyorder.cli import run as run_app
-from anyorder.enumeration import edge_law, node_law
+from anyorder.cli.app import main
+from anyorder.cli.app import run as run_app
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.evaluation import Estimate
-from anyorder.protocols import RemoveGreatest, lexicographic
+from anyorder.lattice.enumeration import edge_law, node_law
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.reproduce.jobs import read_estimates, run_jobs, write_estimates
-from anyorder.reproduce.showing import TOO_SHORT
-from anyorder.reproduce.text_catalogue import FIGURE3, TABLE1, LastEdges
-from anyorder.reproduce.text_experiment import CATALOGUE
-from anyorder.reproduce.text_models import SCALES, build
+from anyorder.reproduce.record import TOO_SHORT
+from anyorder.reproduce.text_models import CATALOGUE, FIGURE3, SCALES, TABLE1, LastEdges, build
 from anyorder.training.settings import TrainingSettings
 from experiments import tables
 

@@ -7,11 +7,10 @@ import torch
 
 import anyorder as ao
 from anyorder import CheckpointError
-from anyorder.configuration import build, describe
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
+from anyorder.saving.checkpoint import build, describe
 from tests.networks.conftest import schema_of
 
 LAWS = [

@@ -8,8 +8,14 @@ from html import unescape
 import pandas as pd
 import pytest
 
-from anyorder.cli import main
-from anyorder.demo import answer, digits, hidden, show, speed, table
+from anyorder.cli.app import main
+from anyorder.demo import penguins as answer
+from anyorder.demo import penguins as hidden
+from anyorder.demo import penguins as table
+from anyorder.demo import show
+from anyorder.demo import show as digits
+from anyorder.demo import show as speed
+from anyorder.demo.cli import NEEDED
 from anyorder.report.sections import NATS
 
 
@@ -18,9 +24,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(table, "STEPS", 2)
     monkeypatch.setattr(hidden, "DRAWS", 3)
     monkeypatch.setattr(digits, "STEPS", 2)
-    monkeypatch.setattr(digits, "ROWS", 8)
+    monkeypatch.setattr(digits, "IMAGES_EVALUATED", 8)
     monkeypatch.setattr(speed, "VARIABLES", 8)
-    monkeypatch.setattr(speed, "ROWS", 1)
+    monkeypatch.setattr(speed, "TEXTS", 1)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -75,10 +81,10 @@ def test_a_command_that_is_not_found_yet_is_preceded_by_what_finds_it(tmp_path, 
     assert show.activation() == []
 
 
-@pytest.mark.parametrize("name", show.NEEDED)
+@pytest.mark.parametrize("name", NEEDED)
 def test_what_it_needs_is_said(name, tmp_path):
     """In a process of its own, in which nothing that needs the package was imported yet."""
-    script = f"import sys; sys.modules[{name!r}] = None; from anyorder.cli import main; main()"
+    script = f"import sys; sys.modules[{name!r}] = None; from anyorder.cli.app import main; main()"
     command = [sys.executable, "-c", script, "demo", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

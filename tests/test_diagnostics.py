@@ -30,23 +30,30 @@ from anyorder.diagnostics.calibration import (
     ks_p_value,
     off_p_value,
 )
-from anyorder.diagnostics.check import _rows, _stages, check_model
-from anyorder.diagnostics.drawn_sets import has_mass, several
-from anyorder.diagnostics.evidence import (
+from anyorder.diagnostics.check import (
+    SUSPICIOUS,
+    _categories_sentence,
+    _numbers_sentence,
+    _rows,
+    _stages,
+    check_model,
+)
+from anyorder.diagnostics.gaps import (
     EncodingGap,
+    Gap,
+    OrderSpread,
+    PathGap,
     RatioGap,
     encoding_differences,
+    has_mass,
+    order_log_probs,
+    path_differences,
+    several,
     walk_and_ratio,
 )
-from anyorder.diagnostics.gaps import Gap
-from anyorder.diagnostics.marginalisation import (
-    MarginalisationGap,
-    marginalisation_differences,
-)
-from anyorder.diagnostics.orders import OrderSpread, PathGap, order_log_probs, path_differences
+from anyorder.diagnostics.marginalisation import MarginalisationGap, marginalisation_differences
 from anyorder.diagnostics.plots import coverage_figure
 from anyorder.diagnostics.predictions import predictions
-from anyorder.diagnostics.report import SUSPICIOUS, _categories_sentence, _numbers_sentence
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import (

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.commands.doubts import doubts, way_out
-from anyorder.commands.notation import read_types
-from anyorder.data.table import TableSchema
+from anyorder.cli.notation import read_types
+from anyorder.tables.advice import doubts, way_out
+from anyorder.tables.schema import TableSchema
 
 ROWS = 200
 DAYS = pd.date_range("2024-01-01", periods=ROWS)

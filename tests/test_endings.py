@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from anyorder.commands.endings import LATE_GAIN, ending, late_gain
-from anyorder.training.fit import Fit
+from anyorder.tables.advice import LATE_GAIN, ending, late_gain
+from anyorder.training.loop import Fit
 
 
 def written(file, *values, every=50):

@@ -13,7 +13,7 @@ from anyorder import (
     UniformCardinality,
     lexicographic,
 )
-from anyorder.enumeration import all_sets, edge_law, entropy, node_law, set_index
+from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from tests import oracle
 from tests.laws import CASES, as_row
 

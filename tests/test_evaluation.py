@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anyorder import RemoveGreatest
-from anyorder.evaluation import (
+from anyorder.diagnostics.evaluation import (
     Estimate,
     conditional_bits,
     half_given,

@@ -19,7 +19,7 @@ from anyorder import (
     strided,
     training_masks,
 )
-from anyorder.exact_weights import _log_mass, _small_table, log_mass_table
+from anyorder.lattice.exact_weights import _log_mass, _small_table, log_mass_table
 from tests import oracle
 from tests.laws import SIZED, as_row
 

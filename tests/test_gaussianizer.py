@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from anyorder.data.gaussianizer import Gaussianizer
+from anyorder.tables.numbers import Gaussianizer
 
 RANDOM = np.random.default_rng(20221128)
 SANE = {

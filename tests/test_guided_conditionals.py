@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.conditionals.atomic import AtomicConditionals
-from anyorder.conditionals.guided import (
+from anyorder.heads.atoms import AtomicConditionals
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.spline import Spline
+from anyorder.heads.with_prior import (
     SLIP,
     UNGUIDED,
     AtomTilt,
@@ -16,8 +18,6 @@ from anyorder.conditionals.guided import (
     _fewer,
     bells_at,
 )
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.spline import Spline
 from tests.oracle import normal_density
 
 

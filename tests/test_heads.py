@@ -7,18 +7,17 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from anyorder.atoms import AtomTable
-from anyorder.conditionals.atomic import AtomicDistribution, AtomLevels
-from anyorder.conditionals.categorical import Categorical
-from anyorder.conditionals.continuous import stacked
-from anyorder.conditionals.energy import BASE_SCALE, REACH, EnergyDistribution
-from anyorder.conditionals.heads import HEADS, bounded
-from anyorder.conditionals.logistic_levels import LogisticLevels
-from anyorder.conditionals.mixed import MixedConditionals
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.quadrature import mean_rule
-from anyorder.conditionals.spline import Spline
 from anyorder.errors import QueryError
+from anyorder.heads.atoms import AtomicDistribution, AtomLevels
+from anyorder.heads.categorical import Categorical
+from anyorder.heads.densities import HEADS, bounded
+from anyorder.heads.distributions import mean_rule, stacked
+from anyorder.heads.energy import BASE_SCALE, REACH, EnergyDistribution
+from anyorder.heads.levels import LogisticLevels
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.spline import Spline
+from anyorder.networks.embedding import AtomTable
 from anyorder.variables import Schema, Variable
 
 EDGES, ATOMS = 4, (-1.0, 0.0, 2.5)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import anyorder
-from anyorder.cli import main
+from anyorder.cli.app import main
 
 TINY = ["--steps", "2", "--layers", "1", "--width", "16", "--heads", "2"]
 

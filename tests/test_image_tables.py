@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.cli import main
-from anyorder.data.image import Images
-from anyorder.model import AnyOrderModel
+from anyorder.cli.app import main
+from anyorder.images.data import Images
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
 from anyorder.networks.unet import Unet
-from anyorder.queries import log_prob
-from anyorder.reproduce import image_experiment
-from anyorder.reproduce.image_catalogue import IMAGE_MODELS, strided_protocol
-from anyorder.reproduce.image_experiment import SCALES, ImageStudy, scale_of
+from anyorder.reproduce import tables2_3 as image_experiment
+from anyorder.reproduce.tables2_3 import (
+    IMAGE_MODELS,
+    SCALES,
+    ImageStudy,
+    scale_of,
+    strided_protocol,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,7 @@ def test_long_walks_are_estimated_and_black_and_white_is_in_nats(monkeypatch, tm
     )
     monkeypatch.setattr(image_experiment, "read_images", lambda *_: images)
     monkeypatch.setattr(image_experiment, "WHOLE_WALK", 30)
-    monkeypatch.setattr("anyorder.reproduce.image_tables.WHOLE_WALK", 30)
+    monkeypatch.setattr("anyorder.reproduce.tables2_3.WHOLE_WALK", 30)
     options = ["--data", str(tmp_path), "--sets", "binarized_mnist", "--models", "mac", "path"]
     main(["reproduce", "table3", "--out", str(tmp_path), *options])
     shown = capsys.readouterr().out

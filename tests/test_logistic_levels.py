@@ -6,14 +6,10 @@ import pytest
 import torch
 
 from anyorder import AnyOrderModel, RemoveGreatest, Schema, SchemaError, Variable, lexicographic
-from anyorder.checkpoint import load_model, save_model
-from anyorder.conditionals.logistic_levels import (
-    NARROWEST,
-    LogisticLevelConditionals,
-    LogisticLevels,
-)
+from anyorder.heads.levels import NARROWEST, LogisticLevelConditionals, LogisticLevels
+from anyorder.inference.queries import log_prob
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.queries import log_prob
+from anyorder.saving.checkpoint import load_model, save_model
 from tests import oracle
 
 

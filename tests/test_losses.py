@@ -15,13 +15,13 @@ from anyorder import (
     any_queries,
     edge_weights,
 )
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.enumeration import _all_questions, all_sets, edge_law, node_law
-from anyorder.losses import ArdmLoss, EitherLoss, MacLoss, PathLoss
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.lattice.enumeration import _all_questions, all_sets, edge_law, node_law
+from anyorder.lattice.query_laws import as_query_law
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.queries import log_prob
-from anyorder.query_laws import as_query_law
+from anyorder.training.losses import ArdmLoss, EitherLoss, MacLoss, PathLoss
 from anyorder.variables import Schema, Variable
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from

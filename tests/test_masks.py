@@ -18,7 +18,7 @@ from anyorder import (
     Rectangle,
     UniformCardinality,
 )
-from anyorder.enumeration import all_sets, set_index
+from anyorder.lattice.enumeration import all_sets, set_index
 from tests import oracle
 from tests.laws import as_row, as_set, assert_drawn_from, rectangles
 
@@ -119,7 +119,7 @@ def test_restricted_sizes_are_hypergeometric(n, data):
 
 
 def test_a_law_that_misses_the_available_variables_says_so(monkeypatch):
-    monkeypatch.setattr("anyorder.random_sets.MAX_REDRAWS", 20)
+    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REDRAWS", 20)
     available = torch.tensor([[False, False, True, True, True, True]])
     with pytest.raises(QueryError, match="never asks about the row's available"):
         FirstK(N, 2).sample(1, available=available)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.cli import main
-from anyorder.data.image_files import write_image
-from anyorder.estimators.image import ImageModel
-from anyorder.estimators.table import TableModel
+from anyorder.cli.app import main
+from anyorder.images.files import write_image
+from anyorder.images.model import ImageModel
+from anyorder.tables.model import TableModel
 from anyorder.training.settings import TrainingSettings
 
 SHAPE = {"layers": 1, "width": 16, "heads": 2}
@@ -237,7 +237,7 @@ def test_mistakes_get_one_sentence(command, place, capsys, monkeypatch):
 
 
 def test_every_verb_has_its_mistakes():
-    from anyorder.cli import app
+    from anyorder.cli.app import app
 
     verbs = {name for name in app if not name.startswith("-")}
     assert verbs <= {command.split()[0] for command in MISTAKES}

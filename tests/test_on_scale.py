@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from anyorder.conditionals.averages import averaged
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.on_scale import OnScale
-from anyorder.conditionals.spline import Spline
-from anyorder.networks.unit_scales import UnitScales
+from anyorder.heads.mixed import averaged
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.spline import Spline
+from anyorder.heads.with_prior import OnScale
+from anyorder.priors.scales import UnitScales
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ import math
 import pytest
 import torch
 
-from anyorder.conditionals.categorical import CategoricalConditionals
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.evaluation import Estimate
-from anyorder.masks import FixedCardinality, UniformCardinality
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob, sample
+from anyorder.lattice.masks import FixedCardinality, UniformCardinality
+from anyorder.lattice.protocols import RemoveGreatest, RemoveRandom
+from anyorder.lattice.query_laws import as_query_law
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.orders import by_completeness, by_dependence, learned_order, mutual_information
-from anyorder.protocols import RemoveGreatest, RemoveRandom
-from anyorder.queries import log_prob, sample
-from anyorder.query_laws import as_query_law
+from anyorder.tables.orders import by_completeness, by_dependence, learned_order, mutual_information
 from anyorder.variables import Schema, Variable
 
 N = 5

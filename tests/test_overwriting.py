@@ -15,8 +15,8 @@ import pytest
 from filelock import FileLock
 
 import anyorder
-from anyorder.cli import main
-from anyorder.commands.overwriting import ASIDE
+from anyorder.cli.app import main
+from anyorder.cli.resume import ASIDE
 from anyorder.errors import CheckpointError
 from anyorder.training.learner import Learner
 
@@ -84,7 +84,7 @@ def test_another_fit_is_refused_by_its_flags(place, capsys):
 
 
 def test_minutes_are_those_that_were_typed(place, capsys, monkeypatch):
-    monkeypatch.setattr("anyorder.estimators.table_members.STEPS", 1)
+    monkeypatch.setattr("anyorder.tables.ensemble.STEPS", 1)
     run(f"fit people.csv --out run {TINY} --minutes 0.01")  # divided among several members
     assert (place / "run" / "training" / "member-1").is_dir()
     line = refused(f"fit people.csv --out run {TINY} --minutes 1.25", capsys)
@@ -226,7 +226,7 @@ def test_what_another_program_wrote_is_refused(name, place, capsys):
 
 KILLED = """
 import os, sys
-from anyorder.cli import main
+from anyorder.cli.app import main
 from anyorder.training.learner import Learner
 Learner.learn = lambda *_: os.kill(os.getpid(), 9)
 main(sys.argv[1:])
@@ -275,7 +275,7 @@ def test_no_two_commands_fit_into_a_folder(earlier, capsys, monkeypatch):
 
     lock = FileLock(earlier / "training" / ".lock")
     with monkeypatch.context() as patched:
-        patched.setattr("anyorder.estimators.table.TableModel.fit", overtaken)
+        patched.setattr("anyorder.tables.model.TableModel.fit", overtaken)
         assert 'is training into "run/training"' in refused(f"{AGAIN} --overwrite", capsys)
     assert lock.is_locked
     assert (earlier / "training" / ".lock").exists()
@@ -329,7 +329,7 @@ def test_a_model_is_saved_before_another_command_may_start(earlier, capsys, monk
         said.append(refused(f"{AGAIN} --overwrite", capsys))
 
     with monkeypatch.context() as patched:
-        patched.setattr("anyorder.estimators.table.TableModel.save", saved)
+        patched.setattr("anyorder.tables.model.TableModel.save", saved)
         run(f"{AGAIN} --overwrite")
     assert 'is training into "run"' in said[0]
     assert (earlier / "training" / "latest").exists()

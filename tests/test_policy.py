@@ -7,21 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.checkpoint import load_saved
-from anyorder.conditionals.heads import MeanConditionals
-from anyorder.data.kitchen import JOINTS, POSITIONS, SCORED
-from anyorder.data.robot_toy import MOVE, ToyKitchen, toy_demonstrations
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
-from anyorder.losses import BlindLoss, MacLoss, PathLoss
-from anyorder.networks.state_mlp import StateMlp
+from anyorder.heads.densities import MeanConditionals
+from anyorder.lattice.query_laws import Query
+from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath
-from anyorder.policy.cloning import CloningPolicy
-from anyorder.policy.conditional import ConditionalPolicy, action_queries
-from anyorder.policy.rollouts import rollout, rollouts
-from anyorder.policy.scaling import Scaling
-from anyorder.policy.shared import SharedAutonomy
-from anyorder.policy.steering import SteeredRows
-from anyorder.query_laws import Query
+from anyorder.robots.kitchen import JOINTS, MOVE, POSITIONS, SCORED, ToyKitchen, toy_demonstrations
+from anyorder.robots.policies import (
+    CloningPolicy,
+    ConditionalPolicy,
+    SharedAutonomy,
+    action_queries,
+)
+from anyorder.robots.rollouts import rollout, rollouts
+from anyorder.robots.scaling import Scaling, SteeredRows
+from anyorder.saving.checkpoint import load_saved
+from anyorder.training.losses import BlindLoss, MacLoss, PathLoss
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema, Variable
 
@@ -314,7 +315,7 @@ def test_episodes_in_two_processes_are_those_of_one(cloning, conditional):
 
 
 def test_somebody_who_knows_the_way_completes_the_toy():
-    from anyorder.data import robot_toy
+    from anyorder.robots import kitchen as robot_toy
 
     class Knows:
         def start(self, _):

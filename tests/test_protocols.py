@@ -17,7 +17,7 @@ from anyorder import (
     raster,
     strided,
 )
-from anyorder.enumeration import all_sets
+from anyorder.lattice.enumeration import all_sets
 from tests.laws import as_set, assert_drawn_from
 
 

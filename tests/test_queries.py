@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from anyorder import AnyOrderError, ConfigError, QueryError, RemoveGreatest, RemoveRandom
-from anyorder.enumeration import _all_questions
-from anyorder.queries import entropy, information_gain, log_prob, sample, univariates
+from anyorder.inference.queries import entropy, information_gain, log_prob, sample, univariates
+from anyorder.lattice.enumeration import _all_questions
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from
 from tests.toys import SIZES, all_values, toy_joint, toy_model

@@ -23,8 +23,8 @@ from anyorder import (
     UniformCardinality,
     any_queries,
 )
-from anyorder.enumeration import _all_questions
-from anyorder.query_renumbering import renumbered
+from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.query_mixtures import renumbered
 from tests import oracle
 from tests.laws import CASES, as_set, assert_drawn_from
 

@@ -4,8 +4,8 @@ import torch
 from scipy.stats import beta as scipy_beta
 from scipy.stats import kstest
 
-from anyorder.enumeration import all_sets, set_index
-from anyorder.random_sets import beta, coins, subsets
+from anyorder.lattice.enumeration import all_sets, set_index
+from anyorder.lattice.random_sets import beta, coins, subsets
 from tests.laws import SIGNIFICANCE, assert_drawn_from
 
 

@@ -14,21 +14,25 @@ from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from anyorder.cli import main
-from anyorder.data.image import bundled_digits
-from anyorder.data.text import embedded_text
-from anyorder.diagnostics.predictions import SHARES
-from anyorder.diagnostics.worth import surprise_by_evidence
-from anyorder.estimators.image import ImageModel
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.text import TextModel
-from anyorder.queries import log_prob
-from anyorder.report.figures import column_figures, pair_figures
-from anyorder.report.image import image_report
+from anyorder.cli.app import main
+from anyorder.diagnostics.predictions import SHARES, surprise_by_evidence
+from anyorder.images.data import bundled_digits
+from anyorder.images.model import ImageModel
+from anyorder.images.report import image_report
+from anyorder.inference.queries import log_prob
 from anyorder.report.page import Code, Grid, Page, Panels, Points, Section, Words
-from anyorder.report.sections import NATS, read_curves, training_section
-from anyorder.report.table import table_report
-from anyorder.report.text import text_report
+from anyorder.report.sections import (
+    NATS,
+    column_figures,
+    pair_figures,
+    read_curves,
+    training_section,
+)
+from anyorder.tables.model import TableModel
+from anyorder.tables.report import table_report
+from anyorder.text.data import embedded_text
+from anyorder.text.model import TextModel
+from anyorder.text.report import text_report
 from anyorder.training.progress import Metrics
 from anyorder.training.settings import TrainingSettings
 
@@ -282,11 +286,11 @@ def test_the_page_says_of_a_file_what_check_says(
     model, people, tmp_path, capsys, monkeypatch, seed
 ):
     """Both look at the same rows in the same order, though the page keeps more of them."""
-    for module in ("commands.checking.CHECKED_ROWS", "report.table.CHECKED_ROWS"):
+    for module in ("cli.checking.CHECKED_ROWS", "tables.report.CHECKED_ROWS"):
         monkeypatch.setattr(f"anyorder.{module}", 40)
-    monkeypatch.setattr("anyorder.commands.reporting.MOST_ROWS", 70)
+    monkeypatch.setattr("anyorder.cli.reporting.MOST_ROWS", 70)
     for module in ("checking", "reporting"):  # parts of the file, which end elsewhere for each
-        monkeypatch.setattr(f"anyorder.commands.{module}.ROWS_AT_ONCE", len(module))
+        monkeypatch.setattr(f"anyorder.cli.{module}.ROWS_AT_ONCE", len(module))
     model.save(tmp_path / "run")
     people.to_csv(tmp_path / "rows.csv", index=False)
     of_file = [str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--seed", seed]

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from anyorder.cli import main
+from anyorder.cli.app import main
 from anyorder.reproduce import table7
-from anyorder.reproduce.budget import equal_steps, kept_steps
 from anyorder.reproduce.record import Paired, Record, Row
+from anyorder.reproduce.study import equal_steps, kept_steps
 from anyorder.reproduce.table7 import COLUMNS, PAPER_ROWS, _document, _plug_in_entropy
 
 # counts per million, to the nearest: M, RND path, MAC path, MAC path + CR, conditional path + CR
@@ -117,7 +117,7 @@ def test_steps_are_kept_for_the_same_experiment_only(tmp_path):
 
 
 def test_a_budget_in_minutes_becomes_steps(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("anyorder.reproduce.budget.ROUNDS", 1)
+    monkeypatch.setattr("anyorder.reproduce.study.ROUNDS", 1)
     command = ["reproduce", "table1", "--models", "mac", "--minutes", "0.002"]
     main([*command, "--out", str(tmp_path), "--json"])
     settings = json.loads(capsys.readouterr().out.splitlines()[-1])["settings"]

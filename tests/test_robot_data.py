@@ -5,14 +5,30 @@ import importlib.util
 import numpy as np
 import pytest
 
-from anyorder.data import kitchen, robot_files
-from anyorder.data.kitchen import JOINTS, POSITIONS, SCORED, SEEN, Kitchen
-from anyorder.data.robot import Demonstrations
-from anyorder.data.robot_files import GOALS, completed_tasks, read_d4rl, read_minari
-from anyorder.data.robot_replay import Logs, completed_share, read_logs, replayed
-from anyorder.data.robot_sources import load_kitchen
-from anyorder.data.robot_toy import ToyKitchen, toy_demonstrations
 from anyorder.errors import ConfigError, SchemaError
+from anyorder.robots import files as robot_files
+from anyorder.robots import kitchen
+from anyorder.robots.demonstrations import Demonstrations
+from anyorder.robots.files import (
+    GOALS,
+    Logs,
+    completed_share,
+    completed_tasks,
+    load_kitchen,
+    read_d4rl,
+    read_logs,
+    read_minari,
+    replayed,
+)
+from anyorder.robots.kitchen import (
+    JOINTS,
+    POSITIONS,
+    SCORED,
+    SEEN,
+    Kitchen,
+    ToyKitchen,
+    toy_demonstrations,
+)
 
 with_simulator = pytest.mark.skipif(
     importlib.util.find_spec("gymnasium_robotics") is None, reason="needs anyorder[robot]"

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from anyorder.cli import run
+from anyorder.cli.app import run
 from experiments import robot_pictures
 
 

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 import anyorder
-from anyorder.cli import main
-from anyorder.commands import table
-from anyorder.commands.chunks import Completion, Scoring, parts
+from anyorder.cli.app import main
 from anyorder.errors import ConfigError
-from anyorder.scale.crew import crew, in_order
+from anyorder.tables import cli as table
+from anyorder.tables.scoring import Completion, Scoring, crew, in_order, parts
 
 ROWS = 600
 
@@ -101,7 +100,7 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("address", ["garbage", "foo://x", "tcp://127.0.0.1:1"])
 def test_a_cluster_that_is_not_there_is_one_sentence(address, monkeypatch):
-    monkeypatch.setattr("anyorder.scale.crew.PATIENCE", 0.2)
+    monkeypatch.setattr("anyorder.tables.scoring.PATIENCE", 0.2)
     with (
         pytest.raises(ConfigError, match="address of a Dask scheduler that runs; got"),
         crew(cluster=address),

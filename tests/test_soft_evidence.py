@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from anyorder.conditionals.mixture import Mixture
 from anyorder.errors import QueryError
-from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import log_prob
-from anyorder.soft_evidence import Interval, Levels, SoftEvidence, _cut, soft_evidence
+from anyorder.heads.mixture import Mixture
+from anyorder.inference.queries import log_prob
+from anyorder.inference.soft_evidence import Interval, Levels, SoftEvidence, _cut, soft_evidence
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from tests import oracle
 from tests.toys import SIZES, toy_joint, toy_model
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from anyorder import ConfigError, RemoveGreatest, RemoveRandom
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.inference.speculation import speculative_sample
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.queries import log_prob
-from anyorder.speculation import speculative_sample
 from tests.laws import assert_drawn_from
 from tests.networks.conftest import schema_of, wake
 from tests.toys import SIZES, all_values, toy_joint, toy_model

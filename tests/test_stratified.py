@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from anyorder import RemoveGreatest, RemoveRandom, stratified
-from anyorder.queries import log_prob, univariates
-from anyorder.stratified import stratified_log_prob
+from anyorder import RemoveGreatest, RemoveRandom
+from anyorder.inference import queries as stratified
+from anyorder.inference.queries import log_prob, stratified_log_prob, univariates
 from tests.toys import all_values, toy_model
 
 MAC = RemoveGreatest([2, 0, 3, 1])

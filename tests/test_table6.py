@@ -6,12 +6,12 @@ import re
 import pytest
 import torch
 
-from anyorder.cli import main
-from anyorder.data import kitchen
-from anyorder.data.robot_toy import toy_demonstrations
+from anyorder.cli.app import main
+from anyorder.reproduce.record import TOO_SHORT
 from anyorder.reproduce.robot_models import ROWS, SCALES, TRAINED
-from anyorder.reproduce.showing import TOO_SHORT
 from anyorder.reproduce.table6 import Crossed
+from anyorder.robots import kitchen
+from anyorder.robots.kitchen import toy_demonstrations
 from experiments import tables
 
 

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 import anyorder
-from anyorder.cli import main
-from anyorder.commands.notation import quoted, read_given, read_queries, written_given
-from anyorder.commands.runs import finished_step
-from anyorder.commands.scoring import Running
-from anyorder.data.frames import read_table, write_chunks
-from anyorder.data.table import TableSchema
+from anyorder.cli.app import main
+from anyorder.cli.notation import quoted, read_given, read_queries, written_given
+from anyorder.cli.runs import finished_step
 from anyorder.errors import CheckpointError, SchemaError
-from anyorder.estimators.table_members import members_of
-from anyorder.soft_evidence import SoftEvidence
+from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.tables.ensemble import members_of
+from anyorder.tables.files import read_table, write_chunks
+from anyorder.tables.schema import TableSchema
+from anyorder.tables.scoring import Running
 
 TINY = ["--steps", "3", "--layers", "1", "--width", "16", "--heads", "2"]
 DECLARED = ["--types", "zip=category,id=ignore", "--missing-values", "?,-999"]
@@ -79,9 +79,9 @@ def parquet_run(folder):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("anyorder.commands.table.ROWS_AT_ONCE", 14)
-    monkeypatch.setattr("anyorder.commands.scoring.ROWS_AT_ONCE", 7)
-    monkeypatch.setattr("anyorder.commands.checking.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("anyorder.tables.cli.ROWS_AT_ONCE", 14)
+    monkeypatch.setattr("anyorder.tables.scoring.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("anyorder.cli.checking.ROWS_AT_ONCE", 7)
 
 
 def last_json(capsys):
@@ -115,7 +115,7 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
 
 
 def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("anyorder.estimators.table_members.STEPS", 1)
+    monkeypatch.setattr("anyorder.tables.ensemble.STEPS", 1)
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), *DECLARED]
     command += ["--minutes", "0.02", *TINY[2:]]
     main(command)
@@ -513,7 +513,7 @@ def test_evaluate_is_the_mean_of_log_likelihoods(folder, run, capsys, monkeypatc
     assert whole["nats"]["joint"]["value"] == pytest.approx(float(logs.mean()), abs=1e-5)
     assert whole["nats"]["joint"]["se"] == pytest.approx(float(logs.std()) / 10, rel=1e-5)
     assert whole["nats"]["conditional"]["n"] == 100
-    monkeypatch.setattr("anyorder.commands.scoring.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("anyorder.tables.scoring.ROWS_AT_ONCE", 7)
     main(["evaluate", str(run), str(file), "--json"])
     assert last_json(capsys)["nats"]["joint"] == pytest.approx(whole["nats"]["joint"], rel=1e-5)
     main(["evaluate", str(run), str(file)])
@@ -530,7 +530,7 @@ def test_evaluate_says_how_well_columns_are_guessed(folder, run, capsys, monkeyp
         own = skill.loc[name].to_dict()
         assert one.pop("unit") == own.pop("unit")
         assert one == pytest.approx(own, rel=1e-5), name
-    monkeypatch.setattr("anyorder.commands.scoring.LITTLE", 1.1)  # more than all
+    monkeypatch.setattr("anyorder.tables.scoring.LITTLE", 1.1)  # more than all
     main(["evaluate", str(run), str(file)])
     shown = capsys.readouterr()
     assert re.search(r"age .* off by [\d.]+ ", shown.out)
@@ -601,7 +601,7 @@ def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
 
 
 def test_check_does_without_matplotlib(folder, run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("anyorder.commands.checking.find_spec", lambda _: None)
+    monkeypatch.setattr("anyorder.cli.checking.find_spec", lambda _: None)
     command = ["check", str(run), str(folder / "gaps.csv"), "--rows", "20"]
     main([*command, "--out", str(tmp_path)])
     assert 'pip install "anyorder[plot]"' in capsys.readouterr().err

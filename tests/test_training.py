@@ -14,18 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from anyorder.checkpoint import load_model, load_saved, save_model
 from anyorder.errors import CheckpointError, ConfigError
-from anyorder.losses import ArdmLoss, MacLoss, Objective
-from anyorder.masks import UniformCardinality
-from anyorder.training.batches import micro_batches, scoped_seed
-from anyorder.training.denormals import denormals_flushed, is_flushing
+from anyorder.lattice.masks import UniformCardinality
+from anyorder.saving.checkpoint import load_model, load_saved, save_model
+from anyorder.training.batches import Rows, micro_batches, scoped_seed
 from anyorder.training.distributed import Team
-from anyorder.training.fit import fit
 from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
+from anyorder.training.loop import denormals_flushed, fit, is_flushing
+from anyorder.training.losses import ArdmLoss, MacLoss, Objective
 from anyorder.training.progress import Metrics, ProgressLine
-from anyorder.training.rows import Rows
 from anyorder.training.settings import (
     TrainingSettings,
     autocast,
@@ -449,7 +447,7 @@ def test_patience_survives_a_stop(tmp_path):
 def test_a_budget_of_minutes_ends(monkeypatch, clock, reading):
     """A clock that advances a second at each look: a step takes one."""
     seconds = iter(range(1000))
-    monkeypatch.setattr(f"anyorder.training.fit.{reading}", lambda: next(seconds))
+    monkeypatch.setattr(f"anyorder.training.loop.{reading}", lambda: next(seconds))
     settings = TrainingSettings(batch=8, minutes=0.1, clock=clock, log_every=1)
     _, done = train(settings=settings, valid=None)
     assert (done.step, done.seconds, done.ending) == (6, 6, "budget")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from anyorder.checkpoint import load_model
-from anyorder.losses import ArdmLoss
-from anyorder.training.fit import fit
+from anyorder.saving.checkpoint import load_model
+from anyorder.training.loop import fit
+from anyorder.training.losses import ArdmLoss
 from tests.test_checkpoint import toy_model
 from tests.test_training import SETTINGS, ToyData, held_out, lines
 

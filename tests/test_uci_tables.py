@@ -8,19 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.cli import main
-from anyorder.data.uci import UCI, Numbers, bundled_numbers
-from anyorder.reproduce.experiment import _timed_as
-from anyorder.reproduce.showing import TOO_SHORT
-from anyorder.reproduce.table4 import PRINTED as PRINTED4
-from anyorder.reproduce.table4 import marginals
-from anyorder.reproduce.table5 import PRINTED as PRINTED5
-from anyorder.reproduce.table5 import conditionals
-from anyorder.reproduce.text_experiment import TextStudy
-from anyorder.reproduce.text_models import SCALES, evaluate
-from anyorder.reproduce.uci_catalogue import UCI_MODELS
-from anyorder.reproduce.uci_experiment import MILLISECONDS, UciStudy
-from anyorder.reproduce.uci_models import RECIPES, TINY, build, scale_of
+from anyorder.cli.app import main
+from anyorder.reproduce.record import TOO_SHORT
+from anyorder.reproduce.study import _timed_as
+from anyorder.reproduce.tables4_5 import PRINTED_CONDITIONALS as PRINTED5
+from anyorder.reproduce.tables4_5 import PRINTED_MARGINALS as PRINTED4
+from anyorder.reproduce.tables4_5 import conditionals, marginals
+from anyorder.reproduce.text_models import SCALES, TextStudy, evaluate
+from anyorder.reproduce.uci_data import UCI, Numbers, bundled_numbers
+from anyorder.reproduce.uci_models import (
+    MILLISECONDS,
+    RECIPES,
+    TINY,
+    UCI_MODELS,
+    UciStudy,
+    build,
+    scale_of,
+)
 from experiments import tables
 
 
@@ -102,7 +106,7 @@ def test_a_public_data_set_has_the_settings_of_ace_and_its_printed_numbers(
     assert [pair["a"] for pair in document["paired"]] == ["path"]
 
     whole = Numbers("power", *(torch.randn(40, 6) for _ in range(3)), is_public_test=True)
-    monkeypatch.setattr("anyorder.reproduce.uci_experiment.read_numbers", lambda *_: whole)
+    monkeypatch.setattr("anyorder.reproduce.uci_models.read_numbers", lambda *_: whole)
     main([*command, "--out", str(tmp_path / "public"), "--sets", "power"])
     shown = capsys.readouterr().out
     assert "0.65" in shown  # MAC's
@@ -145,7 +149,7 @@ def test_likelihoods_are_in_the_units_of_the_data(monkeypatch):
     plain, factor = bundled_numbers(), 10.0
     parts = [factor * part for part in (plain.train, plain.valid, plain.test)]
     larger = Numbers("ten times as large", *parts)
-    monkeypatch.setattr("anyorder.reproduce.uci_experiment.read_numbers", lambda *_: larger)
+    monkeypatch.setattr("anyorder.reproduce.uci_models.read_numbers", lambda *_: larger)
     (metric,) = set(found) - {MILLISECONDS}
     asked = conditionals(30, TINY.rows, 0)[metric].query.sum(dim=1)
     expected = found[metric].rows - asked * np.log(factor)

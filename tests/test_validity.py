@@ -15,14 +15,13 @@ from anyorder import (
     UniformCardinality,
     any_queries,
 )
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.enumeration import _all_questions
-from anyorder.model import AnyOrderModel
-from anyorder.networks.patch_path import PatchPathTransformer
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob, sample
+from anyorder.lattice.enumeration import _all_questions
+from anyorder.networks.patch_path_transformer import PatchPathTransformer
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
-from anyorder.queries import log_prob, sample
 from tests.networks.conftest import SeeingNothing, schema_of, wake
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import Schema, Variable
-from anyorder.conditionals.categorical import Categorical
-from anyorder.conditionals.contracts import Conditionals
-from anyorder.model import AnyOrderModel
+from anyorder.heads.categorical import Categorical
+from anyorder.heads.distributions import Conditionals
+from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathFeatures, PathNetwork
 from tests import oracle
 

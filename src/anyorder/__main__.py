@@ -1,5 +1,5 @@
 """`python -m anyorder` is the command line."""
 
-from anyorder.cli import main
+from anyorder.cli.app import main
 
 main()

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.cli import main
-from anyorder.data.categories import CategoryColumn
-from anyorder.data.date_forms import as_iso, form_of, in_form, possible_orders
-from anyorder.data.inference import infer_column
-from anyorder.data.table import TableSchema
+from anyorder.cli.app import main
 from anyorder.errors import QueryError, SchemaError
+from anyorder.tables.categories import CategoryColumn
+from anyorder.tables.parsing import as_iso, form_of, in_form, possible_orders
+from anyorder.tables.schema import TableSchema
+from anyorder.tables.type_inference import infer_column
 
 DAYS = pd.Series(pd.date_range("2022-01-01", periods=90), name="born")
 TINY = ["--steps", "2", "--layers", "1", "--width", "16", "--heads", "2"]

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import anyorder
-from anyorder.cli import main
-from anyorder.data.frames import read_chunks, read_table
-from anyorder.data.table import TableSchema
+from anyorder.cli.app import main
 from anyorder.errors import ConfigError, SchemaError
-from anyorder.estimators.table_notes import read_table_notes
+from anyorder.tables.files import read_chunks, read_table
+from anyorder.tables.model import read_table_notes
+from anyorder.tables.schema import TableSchema
 
 TINY = ["--steps", "2", "--layers", "1", "--width", "16", "--heads", "2"]
 

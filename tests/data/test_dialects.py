@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.cli import main
-from anyorder.data.dialects import dialect_of
-from anyorder.data.frames import read_chunks, read_table, write_chunks, written_like
-from anyorder.data.inference import column_type
+from anyorder.cli.app import main
 from anyorder.errors import SchemaError
+from anyorder.tables.csv_dialect import dialect_of
+from anyorder.tables.files import read_chunks, read_table, write_chunks, written_like
+from anyorder.tables.type_inference import column_type
 
 DIALECTS = {
     "plain": ("a,b\n1.5,x\n", ",", {}),

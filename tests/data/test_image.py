@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anyorder import ConfigError, Schema, SchemaError, channel_interleaved, raster
-from anyorder.data.image import (
+from anyorder.images.data import (
     Images,
     Shape,
     bundled_digits,
@@ -15,10 +15,12 @@ from anyorder.data.image import (
     from_array,
     from_x,
     image_schema,
+    quantised,
     random_parts,
+    shrunk,
     to_x,
+    turned,
 )
-from anyorder.data.image_changes import quantised, shrunk, turned
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_odd_arrays_are_refused_in_a_sentence(pixels):
 
 
 def test_shrinking_is_the_mean_of_blocks(pixels, monkeypatch):
-    monkeypatch.setattr("anyorder.data.image_changes.AT_ONCE", 7)
+    monkeypatch.setattr("anyorder.images.data.AT_ONCE", 7)
     images = from_array(pixels)
     small = shrunk(images, (2, 3))
     assert small.name == "array, 2x3"

@@ -13,10 +13,8 @@ import pytest
 from PIL import Image
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.cifar10 import CIFAR10, load_cifar10
-from anyorder.data.image_pickles import pickled_bytes
-from anyorder.data.image_sources import load_images
-from anyorder.data.imagenet32 import load_imagenet32
+from anyorder.images.archives import pickled_bytes
+from anyorder.images.public_sets import CIFAR10, load_cifar10, load_imagenet32, load_images
 
 BATCH = 10
 
@@ -123,7 +121,7 @@ def test_cifar10_python_by_folder_and_by_archive(tmp_path):
 
 
 def test_the_whole_of_cifar10_is_called_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("anyorder.data.cifar10.CIFAR10", replace(CIFAR10, train=20, test=10))
+    monkeypatch.setattr("anyorder.images.public_sets.CIFAR10", replace(CIFAR10, train=20, test=10))
     put(tmp_path, BINARY)
     images = load_cifar10(tmp_path)
     assert (images.name, images.is_public_test) == ("CIFAR-10", True)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.image_files import ENDINGS, load_image_folder, read_image, write_image
+from anyorder.images.files import ENDINGS, load_image_folder, read_image, write_image
 
 
 def picture(seed, height=6, width=8, channels=3):
@@ -159,6 +159,6 @@ def test_pictures_that_a_format_cannot_hold_are_not_written(name, longest, tmp_p
 
 def test_without_pillow_it_says_what_to_install(tmp_path, monkeypatch):
     fill(tmp_path, [0])
-    monkeypatch.setattr("anyorder.data.image_files.find_spec", lambda _: None)
+    monkeypatch.setattr("anyorder.images.files.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r'need Pillow: pip install "anyorder\[image\]"'):
         read_image(tmp_path / "000.png")

@@ -6,16 +6,18 @@ import torch
 from PIL import Image
 
 from anyorder import ConfigError, QueryError, Rectangle, SchemaError
-from anyorder.data.image import from_x, to_x
-from anyorder.data.image_files import read_image, write_image
-from anyorder.data.image_grid import UNKNOWN, picture_grid, with_titles
-from anyorder.data.image_holes import (
+from anyorder.images.data import from_x, to_x
+from anyorder.images.files import read_image, write_image
+from anyorder.images.holes import (
+    UNKNOWN,
     alpha_hole,
     half_hole,
     hole_query,
+    picture_grid,
     picture_hole,
     random_hole,
     rectangle_hole,
+    with_titles,
 )
 
 

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.image_sources import load_images
-from anyorder.data.mnist import MNIST, load_binarized_mnist, load_mnist, read_amat, read_idx
+from anyorder.images.public_sets import (
+    MNIST,
+    load_binarized_mnist,
+    load_images,
+    load_mnist,
+    read_amat,
+    read_idx,
+)
 
 
 def digits(seed, count):
@@ -29,7 +35,7 @@ def put(folder, name, raw):
 @pytest.mark.parametrize("place", ["", "MNIST/raw", "mnist"])
 def test_mnist_compressed_or_not(tmp_path, place, monkeypatch):
     test = idx(digits(2, 6))
-    monkeypatch.setattr("anyorder.data.mnist.TEST_SHA256", hashlib.sha256(test).hexdigest())
+    monkeypatch.setattr("anyorder.images.public_sets.TEST_SHA256", hashlib.sha256(test).hexdigest())
     put(tmp_path / place, "train-images-idx3-ubyte.gz", gzip.compress(idx(digits(1, 12))))
     put(tmp_path / place, "t10k-images-idx3-ubyte", test)
     images = load_images("mnist", tmp_path)
@@ -41,7 +47,7 @@ def test_mnist_compressed_or_not(tmp_path, place, monkeypatch):
 
 
 def test_other_images_in_its_files_are_not_called_mnist(tmp_path, monkeypatch):
-    monkeypatch.setattr("anyorder.data.mnist.MNIST", replace(MNIST, test=6))
+    monkeypatch.setattr("anyorder.images.public_sets.MNIST", replace(MNIST, test=6))
     put(tmp_path, "train-images.idx3-ubyte", idx(digits(1, 12)))
     put(tmp_path, "t10k-images.idx3-ubyte", idx(digits(2, 6)))
     images = load_mnist(tmp_path)

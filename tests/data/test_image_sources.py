@@ -3,7 +3,7 @@
 import pytest
 
 from anyorder import ConfigError
-from anyorder.data.image_sources import load_images
+from anyorder.images.public_sets import load_images
 
 
 def test_a_set_by_name_needs_its_folder(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anyorder import ConfigError, QueryError, SchemaError
-from anyorder.data.text import (
+from anyorder.text.data import (
     TEXT8_ALPHABET,
     Crops,
     chunks,
@@ -34,7 +34,7 @@ def test_text8_raw_zipped_and_by_folder(tmp_path):
 
 
 def test_the_whole_of_text8_is_called_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("anyorder.data.text.TEXT8_LENGTH", 1000)
+    monkeypatch.setattr("anyorder.text.data.TEXT8_LENGTH", 1000)
     (tmp_path / "text8").write_text(TEXT)
     assert load_text8(tmp_path).name == "text8"
 

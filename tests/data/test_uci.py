@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anyorder import ConfigError, SchemaError
-from anyorder.data.uci import UCI, bundled_numbers, found_uci, load_uci
+from anyorder.reproduce.uci_data import UCI, bundled_numbers, found_uci, load_uci
 
 ROWS = 1000
 
@@ -169,7 +169,7 @@ def test_bsds_is_read_as_it_is(tmp_path, random):
 def test_bsds_without_h5py_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "BSDS300").mkdir()
     (tmp_path / "BSDS300" / "BSDS300.hdf5").touch()
-    monkeypatch.setattr("anyorder.data.uci.find_spec", lambda _: None)
+    monkeypatch.setattr("anyorder.reproduce.uci_data.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r'needs h5py: pip install "anyorder\[uci\]"'):
         load_uci("bsds", tmp_path)
     assert found_uci(tmp_path) == ["bsds"]

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.data.image import Images, Shape, bundled_digits, image_schema, to_x
-from anyorder.data.image_holes import half_hole, rectangle_hole
-from anyorder.data.image_rows import ImageRows
+from anyorder.domains import load
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
-from anyorder.estimators.image import (
-    ImageModel,
-    image_queries,
-)
-from anyorder.estimators.image_network import image_order, pixel_coordinates
-from anyorder.estimators.loading import load
-from anyorder.masks import UniformCardinality
+from anyorder.images.data import ImageRows, Images, Shape, bundled_digits, image_schema, to_x
+from anyorder.images.holes import half_hole, rectangle_hole
+from anyorder.images.model import ImageModel, image_order, image_queries, pixel_coordinates
+from anyorder.lattice.masks import UniformCardinality
 from anyorder.training.settings import TrainingSettings
 
 SETTINGS = TrainingSettings(steps=3, batch=4, warmup=1)

@@ -21,8 +21,6 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from anyorder.checkpoint import SavedModel
-from anyorder.data.table import TableSchema
 from anyorder.errors import (
     AnyOrderError,
     AnyOrderWarning,
@@ -31,22 +29,18 @@ from anyorder.errors import (
     QueryError,
     SchemaError,
 )
-from anyorder.estimators import table_fitting
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_fitting import (
-    LEAST_SINGLE,
-    VALID_ROWS,
-    TableData,
-    single_columns,
-    surprise_of,
-)
-from anyorder.estimators.table_members import members_of
-from anyorder.estimators.table_mixture import TableMixture
-from anyorder.masks import UniformCardinality
-from anyorder.networks.guided import GuidedNetwork
-from anyorder.networks.level_guide import LevelGuide
-from anyorder.networks.normal_guide import NormalGuide
-from anyorder.query_laws import QueryList
+from anyorder.lattice.masks import UniformCardinality
+from anyorder.lattice.query_laws import QueryList
+from anyorder.priors.joined import GuidedNetwork
+from anyorder.priors.levels import LevelGuide
+from anyorder.priors.normals import NormalGuide
+from anyorder.saving.checkpoint import SavedModel
+from anyorder.tables import fitting as table_fitting
+from anyorder.tables.ensemble import members_of
+from anyorder.tables.fitting import LEAST_SINGLE, VALID_ROWS, TableData, single_columns, surprise_of
+from anyorder.tables.mixture import TableMixture
+from anyorder.tables.model import TableModel
+from anyorder.tables.schema import TableSchema
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
 QUICK = TableModel(**TINY, max_steps=3)
@@ -258,7 +252,7 @@ def test_answers_survive_a_new_process(model, frame, tmp_path):
     frame.to_pickle(tmp_path / "frame.pkl")
     code = (
         "import sys, numpy as np, pandas as pd\n"
-        "from anyorder.estimators.table import TableModel\n"
+        "from anyorder.tables.model import TableModel\n"
         "model = TableModel.load(sys.argv[1] + '/run')\n"
         "frame = pd.read_pickle(sys.argv[1] + '/frame.pkl')\n"
         "np.save(sys.argv[1] + '/logs.npy', model.log_prob(frame))\n"

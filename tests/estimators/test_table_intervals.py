@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from anyorder.errors import QueryError
-from anyorder.estimators.table import TableModel
-from anyorder.queries import sample
+from anyorder.inference.queries import sample
+from anyorder.tables.model import TableModel
 
 DRAWS = 20_000
 START = pd.Timestamp("2020-01-01")

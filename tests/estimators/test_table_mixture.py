@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from anyorder.errors import ConfigError, QueryError
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.table_mixture import TableMixture
+from anyorder.tables.mixture import TableMixture
+from anyorder.tables.model import TableModel
 
 OPTIONS = {"layers": 1, "width": 16, "heads": 2, "max_steps": 30, "learning_rate": 1e-2}
 NAMES = ("a", "b", "c")

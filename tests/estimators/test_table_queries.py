@@ -7,10 +7,16 @@ import pandas as pd
 import pytest
 
 from anyorder.errors import AnyOrderWarning, ConfigError
-from anyorder.estimators.table import TableModel
-from anyorder.masks import FirstK, Fixed, MaskDistribution, Rectangle, UniformCardinality
-from anyorder.query_laws import ConditionalQueries, QueryList
-from anyorder.query_mixtures import MixtureQueries
+from anyorder.lattice.masks import (
+    FirstK,
+    Fixed,
+    MaskDistribution,
+    Rectangle,
+    UniformCardinality,
+)
+from anyorder.lattice.query_laws import ConditionalQueries, QueryList
+from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.tables.model import TableModel
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "random_state": 0}
 FROM_A_TO_C = QueryList(3, [([0], [2], 1.0)])
@@ -93,7 +99,7 @@ def test_what_cannot_be_numbered_anew_is_refused_before_anything_is_searched(law
     def search(*_):
         raise AssertionError("never searched")
 
-    monkeypatch.setattr("anyorder.estimators.table.chosen_order", search)
+    monkeypatch.setattr("anyorder.tables.model.chosen_order", search)
     for order in ("learned", ["c"]):
         with pytest.raises(ConfigError, match=r"cannot be numbered anew.*Name the questions"):
             fitted(law, order)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.estimators.table import TableModel
+from anyorder.tables.model import TableModel
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
 

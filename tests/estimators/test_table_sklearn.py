@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from anyorder.estimators.table import TableModel
+from anyorder.tables.model import TableModel
 
 ANY_COLUMNS = "a frame may lack columns, and have more: what is not there is marginalised"
 NO_CLASSIFIER = "the checks fit a target that is a number, and ask for probabilities of its levels"

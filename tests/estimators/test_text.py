@@ -19,9 +19,9 @@ from anyorder import (
     log_prob,
     save_model,
 )
-from anyorder.commands.runs import read_run
-from anyorder.data.text import TEXT8_ALPHABET, Text, decode, embedded_text, encode
-from anyorder.estimators.text import SHIPPED
+from anyorder.cli.runs import read_run
+from anyorder.text.data import TEXT8_ALPHABET, Text, decode, embedded_text, encode
+from anyorder.text.model import SHIPPED
 
 
 @pytest.fixture(scope="module")

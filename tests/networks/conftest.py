@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.networks.patch_path import PatchPathTransformer
-from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.patch_path_transformer import PatchPathTransformer
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.state_path import StatePath
 from anyorder.networks.transformer import Transformer
 from anyorder.networks.unet import Unet

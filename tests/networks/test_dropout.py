@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from anyorder.networks.dropout import Dropout
+from anyorder.networks.blocks import Dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

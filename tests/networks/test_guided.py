@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.conditionals.mixed import MixedConditionals
-from anyorder.conditionals.mixture import Mixture
-from anyorder.model import AnyOrderModel
-from anyorder.networks.guided import GuidedNetwork
-from anyorder.networks.normal_guide import NO_SHARE, NormalGuide, unread
-from anyorder.networks.normal_mixture import READ
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.networks.single_stream import SingleStreamPathTransformer
-from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import log_prob, sample, univariates
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.mixture import Mixture
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob, sample, univariates
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
+from anyorder.priors.joined import GuidedNetwork
+from anyorder.priors.normal_mixture import READ
+from anyorder.priors.normals import NO_SHARE, NormalGuide, unread
 from tests.oracle import bells_given, normal_density
 
 NAMES = "abcdef"
@@ -146,7 +145,7 @@ def test_lines_lead_nowhere_that_nothing_was_seen_of(guide, x, bent):
 
 def test_in_training_a_row_is_told_of_by_all_others(schema, x, monkeypatch, generator):
     """What one normal says of a row is what it would say had it read all rows but this one."""
-    monkeypatch.setattr("anyorder.networks.normal_moments.PRIORS", (10.0,))
+    monkeypatch.setattr("anyorder.priors.moments.PRIORS", (10.0,))
     x, have = x[:60], torch.ones(60, 6, dtype=torch.bool)
     guide, (given, query) = single(NormalGuide(schema)), sets(generator, 60)
     guide.learn(x, have)
@@ -204,8 +203,8 @@ def test_a_normal_of_one_row_is_forgotten_with_it(schema):
 def test_rows_are_forgotten_as_some_of_all_though_few_with_gaps_are_read(
     schema, x, monkeypatch, generator
 ):
-    monkeypatch.setattr("anyorder.networks.normal_moments.MOST", 50)
-    monkeypatch.setattr("anyorder.networks.normal_moments.PRIORS", (10.0,))
+    monkeypatch.setattr("anyorder.priors.moments.MOST", 50)
+    monkeypatch.setattr("anyorder.priors.moments.PRIORS", (10.0,))
     guide, have = single(NormalGuide(schema)), torch.rand(400, 6, generator=generator) < 0.9
     guide.learn(x, have)
     assert guide.rows[0].item() == pytest.approx(400 / 50 * (50 + 10))

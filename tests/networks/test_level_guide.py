@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.conditionals.guided import GuidedCategoricalConditionals
-from anyorder.conditionals.mixed import MixedConditionals
-from anyorder.model import AnyOrderModel
-from anyorder.networks.guided import MOST_GUIDED, GuidedNetwork, guide_kinds
-from anyorder.networks.level_guide import SHARE, SUREST, LevelGuide
-from anyorder.networks.level_scores import level_scores
-from anyorder.networks.normal_guide import NormalGuide
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.with_prior import GuidedCategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.protocols import RemoveGreatest, lexicographic
-from anyorder.queries import log_prob
+from anyorder.priors.joined import MOST_GUIDED, GuidedNetwork, guide_kinds
+from anyorder.priors.levels import SHARE, SUREST, LevelGuide, level_scores
+from anyorder.priors.normals import NormalGuide
 from tests.oracle import normal_given
 
 BINARY, COLOUR = ("no", "yes"), ("red", "green", "blue")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anyorder.networks.normal_moments import FILLED, MOST, in_rows, normal_moments
+from anyorder.priors.moments import FILLED, MOST, in_rows, normal_moments
 
 
 def test_many_columns_with_gaps_are_known_by_pairs(generator):

@@ -33,7 +33,7 @@ from anyorder import (
     speculative_sample,
     univariates,
 )
-from anyorder.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_questions
 from tests.networks.conftest import TRUNK, schema_of, wake
 from tests.networks.test_path_networks import CLOSE, step_by_step
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anyorder.networks.patch_path import PatchPathTransformer
+from anyorder.networks.patch_path_transformer import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.paths import split_rows
 from anyorder.networks.state_path import StatePath

@@ -7,9 +7,8 @@ from anyorder import ConfigError, Schema, SchemaError, Variable
 from anyorder.networks.blocks import Rotary, _rotate
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
-from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.networks.single_stream import SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from tests.networks.conftest import NUM_VARIABLES, SHAPE, TABLE, mixed_schema, schema_of, wake
 

@@ -8,10 +8,10 @@ import torch
 
 import anyorder as ao
 from anyorder import ConfigError, Schema, SchemaError, Unet, Variable
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.configuration import build, describe
-from anyorder.enumeration import _all_questions
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.lattice.enumeration import _all_questions
 from anyorder.networks.contracts import MaskedNetwork
+from anyorder.saving.checkpoint import build, describe
 from tests.networks.conftest import schema_of, wake
 
 SMALL = {"down": 2, "middle": 1, "width": 16}

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.conditionals.mixture import Mixture
-from anyorder.conditionals.on_scale import OnScale
-from anyorder.networks.normal_guide import NormalGuide
-from anyorder.networks.normal_mixture import normal_mixture
-from anyorder.networks.unit_choice import chosen_units
-from anyorder.networks.unit_scales import BEYOND, POINTS, UnitScales
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.with_prior import OnScale
+from anyorder.priors.normal_mixture import normal_mixture
+from anyorder.priors.normals import NormalGuide
+from anyorder.priors.scales import BEYOND, POINTS, UnitScales, chosen_units
 
 
 @pytest.fixture

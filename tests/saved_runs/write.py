@@ -89,8 +89,8 @@ def main(folder: Path) -> None:
     source = folder / "source.txt"
     source.write_text(TEXT)
     text = ao.TextModel(length=16, settings=settings, **small)
-    from anyorder.data.image import from_array
-    from anyorder.data.text import load_text
+    from anyorder.images.data import from_array
+    from anyorder.text.data import load_text
 
     text.fit(load_text(source))
     source.unlink()

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.data.image import from_array
-from anyorder.estimators.image import ImageModel
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.text import TextModel
+from anyorder.images.data import from_array
+from anyorder.images.model import ImageModel
 from anyorder.serve.app import create_app
 from anyorder.serve.running import Server, server_config
+from anyorder.tables.model import TableModel
+from anyorder.text.model import TextModel
 from anyorder.training.settings import TrainingSettings
 
 PATIENCE = 60

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from anyorder.estimators.table import TableModel
-from anyorder.serve.conditionals import Ask, distributions
-from anyorder.serve.table_answering import Conditionals, TableAnswering
+from anyorder.tables.answering import Conditionals, TableAnswering
+from anyorder.tables.curves import Ask, distributions
+from anyorder.tables.model import TableModel
 from tests.serve.conftest import people
 
 GIVEN = {"age": 41, "job": "nurse"}

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from anyorder.estimators.table import TableModel
 from anyorder.serve.app import create_app
+from anyorder.tables.model import TableModel
 from tests.serve.conftest import serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

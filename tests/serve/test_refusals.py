@@ -17,12 +17,12 @@ import pytest
 import torch
 
 from anyorder.errors import ConfigError, QueryError
-from anyorder.estimators.table import TableModel
 from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
+from anyorder.serve.guard import Metrics
 from anyorder.serve.limits import Limits, RefusalError
-from anyorder.serve.metrics import Metrics
 from anyorder.serve.running import PromptProtocol, check_token
+from anyorder.tables.model import TableModel
 from tests.serve.conftest import PATIENCE, client, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -324,8 +324,8 @@ def test_work_beyond_the_limit_is_refused_before_it_begins(text, image):
 
 
 def test_long_requests_are_answered_in_parts(text, image, monkeypatch):
-    monkeypatch.setattr("anyorder.serve.text_routes.VALUES_AT_ONCE", 4)
-    monkeypatch.setattr("anyorder.serve.image_routes.VALUES_AT_ONCE", 4)
+    monkeypatch.setattr("anyorder.text.routes.VALUES_AT_ONCE", 4)
+    monkeypatch.setattr("anyorder.images.routes.VALUES_AT_ONCE", 4)
     texts = ["a__", "b__", "c_", "d_"]
     many = text.post("/v1/infill/batch", json={"texts": texts, "n": 3, "seed": 2**63 - 1}).json()
     assert [len(fills) for fills in many["fills"]] == [3] * 4

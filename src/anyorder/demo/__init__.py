@@ -1,1 +1,1 @@
-"""`anyorder demo`: what one model can do, in minutes, with nothing but what packages carry."""
+"""The demo: what one model can do, in minutes, with data that packages carry."""

@@ -1,1 +1,1 @@
-"""How far a model agrees with itself, and with the data: gaps in nats, and calibration."""
+"""Diagnostics: consistency gaps in nats, calibration, and evaluation with standard errors."""

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.evaluation import Estimate
-from anyorder.random_sets import coins
+from anyorder.lattice.random_sets import coins
 
 LEVELS = (0.5, 0.8, 0.9)
 """Of the central intervals whose coverage is counted."""

@@ -18,14 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.conditionals.atomic import AtomicDistribution
-from anyorder.conditionals.continuous import ContinuousDistribution
-from anyorder.conditionals.mixed import MixedDistribution
-from anyorder.conditionals.quadrature import invert
-from anyorder.diagnostics.drawn_sets import log_prob_along, one_of, several, without
-from anyorder.diagnostics.gaps import Gap, verdict
-from anyorder.model import AnyOrderModel
-from anyorder.queries import answering
+from anyorder.diagnostics.gaps import Gap, log_prob_along, one_of, several, verdict, without
+from anyorder.heads.atoms import AtomicDistribution
+from anyorder.heads.distributions import ContinuousDistribution, invert
+from anyorder.heads.mixed import MixedDistribution
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import answering
 from anyorder.variables import Variable
 
 NODES = 100

@@ -6,12 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from anyorder.diagnostics.calibration import (
-    BINS,
-    LEVELS,
-    CategoryCalibration,
-    NumberCalibration,
-)
+from anyorder.diagnostics.calibration import BINS, LEVELS, CategoryCalibration, NumberCalibration
 
 ACROSS = 3
 """Panels beside each other."""

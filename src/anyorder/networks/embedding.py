@@ -5,6 +5,17 @@ value that later factors condition on) or **asked** (a variable alone: the quest
 two-stream path network, the absorbing token of the masked one). Both kinds of network are built
 from these two calls, so a new kind of variable is added here and nowhere else. Context variables,
 which are always given, become a few tokens made once from the row, neither told nor asked.
+
+Where the atoms of continuous variables are: which values are atoms, and which of them.
+
+An atom is a value that a continuous variable takes with positive probability: a zero, a count, a
+rounded reading. Values are compared bit by bit, as float32: what is written into `x` as an atom is
+read as one.
+
+Numbers seen piece by piece: the line of continuous values, cut at fixed knots.
+
+Networks read known values so, and the heads of atoms spread probability so: what is near on the
+line is alike until the data say otherwise.
 """
 
 from collections.abc import Sequence
@@ -12,10 +23,96 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from anyorder.atoms import AtomTable
 from anyorder.errors import SchemaError
-from anyorder.line import Line
 from anyorder.variables import Schema, Variable
+
+
+class AtomTable(nn.Module):
+    """The atoms of some variables, in one sorted list.
+
+    Args:
+        variables: Continuous; those without atoms have none here.
+
+    Example:
+        >>> rain = Variable.continuous("rain", atoms=(0.0, 2.5))
+        >>> table = AtomTable([Variable.continuous("wind"), rain])
+        >>> table.find(torch.tensor([0, 1, 1, 1]), torch.tensor([0.0, 0.0, 1.0, 2.5]))
+        tensor([-1,  0, -1,  1])
+    """
+
+    values: Tensor
+    first: Tensor
+    keys: Tensor
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        super().__init__()
+        sizes = torch.tensor([len(variable.atoms) for variable in variables])
+        atoms = [atom for variable in variables for atom in variable.atoms]
+        values = torch.tensor(atoms, dtype=torch.float32)
+        owners = torch.arange(len(variables)).repeat_interleave(sizes)
+        self.register_buffer("values", values, persistent=False)
+        self.register_buffer("first", sizes.cumsum(0) - sizes, persistent=False)
+        self.register_buffer("keys", _keys(owners, values), persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def find(self, variables: Tensor, values: Tensor) -> Tensor:
+        """Which atom of its variable each value is, -1 for none. Shape of `values`."""
+        place = self.place(variables, values)
+        return torch.where(place < 0, place, place - self.first[variables])
+
+    def place(self, variables: Tensor, values: Tensor) -> Tensor:
+        """The place of each value in the list of all atoms, -1 for values that are none."""
+        if not len(self.values):
+            return torch.full(values.shape, -1, device=values.device)
+        wanted = _keys(variables.expand_as(values), values)
+        place = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
+        return place.masked_fill(self.keys[place] != wanted, -1)
+
+
+def _keys(variables: Tensor, values: Tensor) -> Tensor:
+    """One whole number for a variable and a float32, in the order of both."""
+    bits = (values.float() + 0.0).contiguous().view(torch.int32).long()  # + 0: no negative zero
+    ordered = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    return (variables.long() << 33) + ordered
+
+
+KNOTS = 24
+"""Pieces of the line: normal quantiles, for standard values."""
+
+
+class Line(nn.Module):
+    """How much of each piece lies below a value, from 0 to 1, and how far out the value is.
+
+    A linear function of these is a piecewise linear one of the value, with a slope for each piece.
+
+    Example:
+        >>> seen = Line()(torch.tensor([-9.0, 0.0, 9.0]))
+        >>> seen.shape, seen[:, :-1].sum(dim=-1)
+        (torch.Size([3, 25]), tensor([ 0., 12., 24.]))
+
+    Reference:
+        Gorishniy, Rubachev and Babenko (2022), piecewise linear encoding.
+    """
+
+    features = KNOTS + 1
+    low: Tensor
+    step: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        knots = torch.special.ndtri(torch.linspace(0.001, 0.999, KNOTS + 1))
+        self.register_buffer("low", knots[:-1], persistent=False)
+        self.register_buffer("step", knots.diff(), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """What is seen of values. Shape ``values.shape + (features,)``."""
+        values = values.to(self.step.dtype).unsqueeze(-1)
+        pieces = ((values - self.low) / self.step).clamp(0, 1)
+        # Beyond the knots only this last feature moves, and ever more slowly.
+        return torch.cat([pieces, values.asinh()], dim=-1)
+
 
 # GPT-2's scale. Embeddings are only ever read through a LayerNorm, so this sets how fast they turn
 # under Adam, not what the first layer sees.

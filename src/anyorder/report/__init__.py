@@ -1,1 +1,1 @@
-"""One self-contained page about a fitted model: what it learnt, and how far to trust it."""
+"""Reports: one self-contained HTML page about a fitted model."""

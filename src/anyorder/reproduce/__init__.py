@@ -1,1 +1,1 @@
-"""The paper's tables and figures, one module each; `anyorder reproduce NAME` runs them."""
+"""The paper's tables and figures; `anyorder reproduce NAME` runs them."""

@@ -7,14 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anyorder.evaluation import Estimate, marginal_bits
-from anyorder.model import AnyOrderModel
-from anyorder.reproduce.experiment import Outcome
+from anyorder.diagnostics.evaluation import Estimate, marginal_bits
+from anyorder.inference.model import AnyOrderModel
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Paired
-from anyorder.reproduce.showing import TOO_SHORT, legend, report_console, report_table
-from anyorder.reproduce.text_catalogue import FIGURE3
-from anyorder.reproduce.text_experiment import run_text_experiment
+from anyorder.reproduce.record import TOO_SHORT, Paired, legend, report_console, report_table
+from anyorder.reproduce.study import Outcome
+from anyorder.reproduce.text_models import FIGURE3, run_text_experiment
 from anyorder.training.progress import read_metrics
 
 BASELINE = "ardm"

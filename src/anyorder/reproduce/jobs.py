@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.evaluation import Estimate
-from anyorder.reproduce.record import source
-from anyorder.reproduce.showing import progress_console
+from anyorder.reproduce.record import progress_console, source
 from anyorder.training.settings import is_first_process
 
 Job = Callable[[str, Path], dict[str, Estimate]]

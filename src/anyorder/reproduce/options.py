@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from anyorder.commands.options import (
+from anyorder.cli.options import (
     AtOnce,
     Data,
     ImageData,

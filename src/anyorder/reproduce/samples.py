@@ -1,4 +1,9 @@
-"""The paper's appendix: test chunks, the same with holes, and how the model fills them.
+"""The paper's figures of images: test images, the same with holes, and how a model paints them.
+
+Nothing is chosen by hand: the images are the first of the test part, and the first three
+completions are shown.
+
+The paper's appendix: test chunks, the same with holes, and how the model fills them.
 
 Nothing is chosen by hand: chunks are spread evenly over the test text, holes fall at random, and
 the first fill is shown.
@@ -6,14 +11,20 @@ the first fill is shown.
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
-from anyorder.data.text import chunks, decode
+from anyorder.cli.console import note
 from anyorder.errors import check_seed
-from anyorder.estimators.text import TextModel
+from anyorder.images.cli import images_for
+from anyorder.images.files import write_image
+from anyorder.images.holes import Hole, half_hole, picture_grid, random_hole, rectangle_hole
+from anyorder.images.model import ImageModel
 from anyorder.reproduce.record import print_json
 from anyorder.reproduce.text_models import read_text
+from anyorder.text.data import chunks, decode
+from anyorder.text.model import TextModel
 
 HOLE_SHARES = (0.35, 0.35, 0.7)
 """How much of each snippet is missing: about what the paper's three show."""
@@ -54,3 +65,50 @@ def samples(
 
 def _wrapped(text: str) -> str:
     return "\n".join(text[start : start + LINE] for start in range(0, len(text), LINE))
+
+
+IMAGES, COMPLETIONS = 2, 3
+"""Of each kind of hole, and of each image."""
+
+
+def image_samples(run: Path, images: str, *, out: Path, seed: int = 0) -> None:
+    """Draws a grid: for each kind of hole some test images, their known part, and completions.
+
+    Args:
+        run: The folder of a model of images.
+        images: The set, as for `anyorder fit`.
+        out: The picture.
+        seed: Of the holes and of the completions.
+    """
+    check_seed(seed)
+    model = ImageModel.load(run)
+    found = images_for(model, images)
+    holes = sample_holes(found.shape[:2], seed)
+    test = found.test[: IMAGES * len(holes)]
+    groups = np.array_split(test, len(holes))
+    painted = [
+        model.inpaint(group, hole, n=COMPLETIONS, seed=seed)
+        for group, hole in zip(groups, holes, strict=True)
+        if len(group)
+    ]
+    each = [hole for group, hole in zip(groups, holes, strict=True) for _ in group]
+    grid = picture_grid(test, np.stack(each), np.concatenate(painted), levels=found.levels)
+    write_image(out, grid)
+    note(f"{found.name}: original, known part, {COMPLETIONS} completions: {out}")
+
+
+def sample_holes(size: tuple[int, int], seed: int) -> list[Hole]:
+    """Half of the pixels at random, the lower half, and a rectangle in the middle."""
+    height, width = size
+    middle = {
+        "top": height // 4,
+        "left": width // 4,
+        "height": max(1, height // 2),
+        "width": max(1, width // 2),
+    }
+    source = torch.Generator().manual_seed(seed)
+    return [
+        random_hole(size, 0.5, generator=source),
+        half_hole(size, "bottom"),
+        rectangle_hole(size, **middle),
+    ]

@@ -1,19 +1,17 @@
 """Table 1 of the paper: text, in bits for each character; and what one pass makes of it."""
 
-from anyorder.reproduce.experiment import Outcome
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Paired
-from anyorder.reproduce.showing import (
+from anyorder.reproduce.record import (
     TOO_SHORT,
+    Paired,
     cell,
     difference_table,
     legend,
     report_console,
     report_table,
 )
-from anyorder.reproduce.text_catalogue import TABLE1
-from anyorder.reproduce.text_experiment import run_text_experiment
-from anyorder.reproduce.text_models import evaluate
+from anyorder.reproduce.study import Outcome
+from anyorder.reproduce.text_models import TABLE1, evaluate, run_text_experiment
 
 PAPER = {"ardm": (1.48, 1.12), "mac_strided": (1.40, 1.09), "path_rnd": (1.64, None)}
 """Joint and marginal bits that the paper prints (3000 epochs; OA-Transformer for random orders).

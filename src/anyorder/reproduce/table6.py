@@ -9,16 +9,31 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from anyorder.data.robot_replay import LOGS, completed_share, read_logs
-from anyorder.data.robot_sources import load_kitchen
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.evaluation import Estimate
 from anyorder.reproduce.jobs import Results, joint_source, run_jobs
 from anyorder.reproduce.options import RobotOptions
-from anyorder.reproduce.record import Paired, Record, Row
-from anyorder.reproduce.robot_experiment import COVERAGE, NATS, REWARD, RobotStudy
-from anyorder.reproduce.robot_models import LIKELIHOODS, ROWS, SCALES, TRAINED, RobotScale
-from anyorder.reproduce.showing import TOO_SHORT, cell, report_console, report_table
+from anyorder.reproduce.record import (
+    TOO_SHORT,
+    Paired,
+    Record,
+    Row,
+    cell,
+    report_console,
+    report_table,
+)
+from anyorder.reproduce.robot_models import (
+    COVERAGE,
+    LIKELIHOODS,
+    NATS,
+    REWARD,
+    ROWS,
+    SCALES,
+    TRAINED,
+    RobotScale,
+    RobotStudy,
+)
+from anyorder.robots.files import LOGS, completed_share, load_kitchen, read_logs
 
 PAPER: Mapping[str, tuple[float, float]] = {"bc_fill": (1.81, 0.08), "mac_fill": (2.00, 0.05)}
 """What the paper prints; its full autonomy, an implicit policy, has 2.15 +- 0.06."""

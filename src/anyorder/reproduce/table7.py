@@ -2,6 +2,8 @@
 
 The paper gives one simulation of a million masks. Here every law is enumerated exactly, simulated
 with its standard error, and set beside the printed numbers.
+
+The paper's own way of drawing training masks, to be measured against the exact one.
 """
 
 from dataclasses import dataclass
@@ -13,14 +15,49 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from anyorder.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from anyorder.errors import check_count, check_seed
-from anyorder.lattice import training_masks
-from anyorder.masks import UniformCardinality
-from anyorder.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom, lexicographic
-from anyorder.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
+from anyorder.lattice.edges import training_masks
+from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
+from anyorder.lattice.masks import UniformCardinality
+from anyorder.lattice.protocols import (
+    DecompositionProtocol,
+    RemoveGreatest,
+    RemoveRandom,
+    lexicographic,
+)
+from anyorder.lattice.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
+from anyorder.lattice.uniform import Weighting
 from anyorder.reproduce.record import Record, Row, check_record, print_json
-from anyorder.tosses import Weighting
+
+POOL = 100
+"""The appendix draws this many masks for each one that it keeps."""
+
+
+def papers_way(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
+    """Appendix B of the paper, step by step, at its cost.
+
+    Args:
+        batch: How many masks.
+        num_variables: N.
+        generator: The source of randomness.
+
+    Returns:
+        Shape ``(batch, num_variables)``.
+    """
+    pool, n = POOL * batch, num_variables
+    # S ~ M: a random permutation of each row by sorting, its first c places; c uniform on 1..n
+    shuffled = torch.rand(pool, n, generator=generator).argsort(dim=1)
+    size = torch.randint(1, n + 1, (pool, 1), generator=generator)
+    members = shuffled < size
+    # t uniform on 0..c-1; keep the t smallest members, found by sorting members to the front
+    steps = (torch.arange(n).expand(pool, n) < size).float()
+    t = torch.multinomial(steps, 1, generator=generator)
+    front = members.long().sort(dim=1, descending=True, stable=True).indices
+    kept = front.argsort(dim=1) < t
+    # resample by 1 + |e|
+    chosen = torch.multinomial((t + 1.0).squeeze(1), batch, generator=generator)
+    return kept[chosen]
+
 
 NUM_VARIABLES = 12
 PAPER_SAMPLES = 1_000_000

@@ -2,31 +2,168 @@
 
 All have the same blocks and are trained for the same time on the same text. Masked networks have
 rotary positions too, so that a comparison with path networks is fair.
+
+The models of text that are compared: their networks, and what each is trained on.
+
+Table 1 and Figure 3 share them, under one name each, so that none is trained twice.
+
+The experiments with models of text: what Table 1 and Figure 3 train and measure.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from anyorder.conditionals.categorical import CategoricalConditionals
-from anyorder.data.text import Text, embedded_text, load_text8, text_schema
-from anyorder.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
-from anyorder.masks import UniformCardinality
-from anyorder.model import AnyOrderModel
+from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import stratified_log_prob
+from anyorder.lattice.masks import FixedCardinality, UniformCardinality
+from anyorder.lattice.protocols import (
+    DecompositionProtocol,
+    RemoveGreatest,
+    RemoveRandom,
+    strided,
+)
+from anyorder.lattice.query_laws import MarginalQueries, Query, QueryLaw
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.path_transformer import PathTransformer
-from anyorder.networks.single_stream import SingleStreamPathTransformer
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
-from anyorder.protocols import RemoveRandom
-from anyorder.reproduce.catalogue import Entry
-from anyorder.stratified import stratified_log_prob
+from anyorder.reproduce.options import ExperimentOptions
+from anyorder.reproduce.record import Entry, mac_protocol
+from anyorder.reproduce.study import Outcome, Study, run_experiment
+from anyorder.text.data import Crops, Text, chunks, embedded_text, load_text8, text_schema
+from anyorder.text.model import text_queries
+from anyorder.training.loop import Validation
+from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.training.settings import TrainingSettings
+
+STRIDES = 10
+"""Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
+
+
+def published_order(n: int) -> Tensor:
+    """The strided order of the published commands for text."""
+    return strided(n, max(2, n // STRIDES))
+
+
+def strided_protocol(n: int) -> DecompositionProtocol:
+    """The protocol of MAC in that order."""
+    return RemoveGreatest(published_order(n))
+
+
+TABLE1: Mapping[str, Entry] = {
+    "ardm": Entry(
+        "ARDM: masked, trained on all masks alike",
+        "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
+    ),
+    "mac": Entry(
+        "MAC: masked, trained on the masks of its questions (D^CR)",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    "mac_strided": Entry(
+        "MAC in a strided order, as the published command",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), strided_protocol,
+    ),
+    "mac_exact": Entry(
+        "MAC, each prediction weighted as inference uses it",
+        "masked",
+        lambda n: MacLoss(UniformCardinality(n), targets="exact"),
+        mac_protocol,
+    ),
+    "path": Entry(
+        "path network, two streams, marginal questions",
+        "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    "path_mix": Entry(
+        "path network, two streams, any questions: what TextModel is",
+        "path", lambda n: PathLoss(text_queries(n)), mac_protocol,
+    ),
+    "path_rnd": Entry(
+        "path network, two streams, random orders",
+        "path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom(),
+    ),
+    "path_one_stream": Entry(
+        "path network, one stream, marginal questions",
+        "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    "path_mix_one_stream": Entry(
+        "path network, one stream, any questions",
+        "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol,
+    ),
+    "left_to_right": Entry(
+        "an ordinary language model: one stream, the joint only",
+        "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol,
+    ),
+}  # fmt: skip
+
+
+class LastEdges(QueryLaw):
+    """The last edge of the path of S ~ M: its greatest variable, given all the others of S.
+
+    Insight (A) without (B): one edge a node, but every node as often as it is asked about, not as
+    often as it is passed. The paper does not define its ablation; this is our reading.
+
+    Args:
+        canonical_order: A permutation of the variables, least first.
+    """
+
+    def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
+        self._protocol = RemoveGreatest(canonical_order)
+        self.canonical_order = self._protocol.canonical_order
+        self.num_variables = self._protocol.num_variables
+        self._sets = MarginalQueries(UniformCardinality(self.num_variables))
+
+    @property
+    def max_sizes(self) -> tuple[int, int]:
+        """Bounds on the numbers of given and of queried variables."""
+        return self.num_variables - 1, 1
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        members = self._sets._draw(batch, device, generator).query
+        greatest = self._protocol.removal(members).bool()
+        return Query(members & ~greatest, greatest)
+
+    def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
+        last = (self._protocol.removal(given | query).bool() == query).all(dim=1)
+        nothing = torch.zeros_like(given)
+        return self._sets._log_prob(nothing, given | query).masked_fill(~last, -torch.inf)
+
+
+FIGURE3: Mapping[str, Entry] = {
+    "ardm": TABLE1["ardm"],
+    "a_only": Entry(
+        "insight A: one edge a mask, the masks as often as they are asked",
+        "masked",
+        lambda n: MacLoss(LastEdges(published_order(n)), reweight=False),
+        strided_protocol,
+    ),
+    "b_only": Entry(
+        "insight B: masks as often as inference visits them, in random orders",
+        "masked",
+        lambda n: MacLoss(UniformCardinality(n), reweight=False),
+        lambda _: RemoveRandom(),
+    ),
+    "a_and_b": Entry(
+        "A and B: masks as often as MAC visits them",
+        "masked", lambda n: MacLoss(UniformCardinality(n), reweight=False), strided_protocol,
+    ),
+    "b_cr": Entry(
+        "B with cardinality reweighting",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), lambda _: RemoveRandom(),
+    ),
+    "mac_strided": TABLE1["mac_strided"],
+    "mac": TABLE1["mac"],
+    "mac_exact": TABLE1["mac_exact"],
+    "path": TABLE1["path"],
+}  # fmt: skip
+
 
 ORDERS = (1, 8, 32)
 """How many random orders a random protocol is evaluated with."""
@@ -128,3 +265,73 @@ def _over_orders(
 def read_text(data: Path | None) -> Text:
     """Text8 from a path, or the embedded text."""
     return embedded_text() if data is None else load_text8(data)
+
+
+CATALOGUE: Mapping[str, Entry] = {**TABLE1, **FIGURE3}
+
+Measure = Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
+"""From a trained model, test rows and a seed to estimates; a function of a module."""
+
+
+def run_text_experiment(
+    name: str, entries: Mapping[str, Entry], measure: Measure, options: ExperimentOptions
+) -> Outcome:
+    """Trains and measures the models of an experiment.
+
+    Args:
+        name: Of the experiment.
+        entries: Its models.
+        measure: What is measured.
+        options: The choices of the user.
+    """
+    options.check(SCALES, entries)
+    study = TextStudy(SCALES[options.scale], options.data, measure)
+    names = options.models or list(entries)
+    return run_experiment(name, names, study, options.out / options.scale, options)
+
+
+@dataclass(frozen=True)
+class TextStudy(Study):
+    """Models of one text.
+
+    Args:
+        scale: How large.
+        data: Where the text is; see `read_text`.
+        measurement: What is measured.
+    """
+
+    scale: Scale
+    data: Path | None
+    measurement: Measure
+
+    catalogue: ClassVar[Mapping[str, Entry]] = CATALOGUE
+    unit: ClassVar[str | None] = "bits"
+
+    @property
+    def data_name(self) -> str:
+        """What to call the text."""
+        return read_text(self.data).name
+
+    @property
+    def num_variables(self) -> int:
+        """The length of a chunk."""
+        return self.scale.length
+
+    def build(self, entry: Entry) -> AnyOrderModel:
+        """See `text_models.build`."""
+        return build(entry, self.scale, read_text(self.data).alphabet)
+
+    def rows(self) -> Crops:
+        """Chunks that begin anywhere."""
+        return Crops(read_text(self.data).train, self.scale.length)
+
+    def held_out(self, entry: Entry) -> Validation:
+        """Marginal bits, whatever the model is trained on."""
+        del entry
+        x = chunks(read_text(self.data).valid, self.scale.length, VALID_ROWS)
+        return lambda model: held_out_bits(model, x)
+
+    def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
+        """What the experiment measures, on chunks of the test text."""
+        x = chunks(read_text(self.data).test, self.scale.length, self.scale.rows)
+        return self.measurement(model, x, seed)

@@ -1,1 +1,1 @@
-"""The queries over HTTP, and one page."""
+"""The HTTP server: one model behind an API and one page."""

@@ -12,17 +12,15 @@ from starlette.exceptions import HTTPException
 
 import anyorder
 from anyorder.errors import AnyOrderError
-from anyorder.estimators.image import ImageModel
-from anyorder.estimators.table import TableModel
-from anyorder.estimators.text import TextModel
-from anyorder.serve.asking import Desk
-from anyorder.serve.batching import Batcher
-from anyorder.serve.guard import LOOPBACK, Guard
-from anyorder.serve.image_routes import image_routes
+from anyorder.images.model import ImageModel
+from anyorder.images.routes import image_routes
+from anyorder.serve.batching import Batcher, Desk
+from anyorder.serve.guard import LOOPBACK, Guard, Metrics
 from anyorder.serve.limits import Limits, RefusalError
-from anyorder.serve.metrics import Metrics
-from anyorder.serve.table_routes import table_routes
-from anyorder.serve.text_routes import text_routes
+from anyorder.tables.model import TableModel
+from anyorder.tables.routes import table_routes
+from anyorder.text.model import TextModel
+from anyorder.text.routes import text_routes
 
 MEDIA = {
     ".html": "text/html",

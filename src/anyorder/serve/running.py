@@ -15,8 +15,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from anyorder.domains import load
 from anyorder.errors import ConfigError
-from anyorder.estimators.loading import load
 from anyorder.serve.app import create_app
 from anyorder.serve.guard import LOOPBACK
 from anyorder.serve.limits import Limits, check_port

@@ -1,1 +1,1 @@
-"""Training: one plain loop, on one processor or many, that can be stopped and goes on."""
+"""Training: objectives and one loop, on one process or many, that can be resumed."""

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from anyorder.errors import AnyOrderError, ConfigError
-from anyorder.model import AnyOrderModel
+from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import PathNetwork
-from anyorder.training.processes import place_and_number
+from anyorder.training.settings import place_and_number
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from anyorder.checkpoint import named_tensors
 from anyorder.errors import CheckpointError
-from anyorder.losses import Objective
-from anyorder.model import AnyOrderModel
+from anyorder.inference.model import AnyOrderModel
+from anyorder.saving.checkpoint import named_tensors
 from anyorder.training.batches import MicroBatch
 from anyorder.training.distributed import Team, like, local, syncing, whole
+from anyorder.training.losses import Objective
 from anyorder.training.settings import TrainingSettings, autocast
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")

@@ -1,0 +1,1 @@
+"""The command line: one function for each command, its arguments are the flags."""

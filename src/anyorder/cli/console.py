@@ -1,0 +1,161 @@
+"""What verbs show: tables for people, plain values for JSON, words for numbers and times.
+
+What a verb must not write to.
+"""
+
+import datetime
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anyorder.cli.streams import STREAM, printable
+from anyorder.errors import ConfigError
+
+ROW = "row"
+"""The heading of what tells which rows of several tables belong together."""
+
+FRAME = 3
+"""Characters that a column of a table has beside its cells; the table has one more."""
+
+UNBOUNDED = 10_000
+"""The width of lines that go to a file or a pipe, where nothing needs to be cut."""
+
+
+def note(sentence: str) -> None:
+    """A line on standard error, which leaves the output to the answer."""
+    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(printable(sentence))
+
+
+def show(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numbers: Sequence[str] = (),
+    aside: bool = False,
+) -> None:
+    """Prints a table; on a terminal that is too narrow, cells go over several lines.
+
+    Args:
+        columns: Their headings.
+        rows: Their cells.
+        title: Above it.
+        numbers: Which columns are set to the right.
+        aside: Whether it goes to standard error.
+    """
+    console = _console(aside=aside)
+    table = Table()
+    for name in columns:
+        side: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(Text(printable(name)), justify=side, overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(Text(printable(cell)) for cell in row)
+        )  # brackets are brackets, not rich's markup
+    if title is not None:  # not the table's own, which is folded to its width
+        console.print(printable(title), soft_wrap=True)
+    console.print(table)
+
+
+def show_rows(frame: pd.DataFrame) -> int:
+    """Prints the rows of a frame, in several tables where a terminal is too narrow for one.
+
+    Returns:
+        How many tables.
+    """
+    cells = [[words(cell) for cell in row] for row in frame.itertuples(index=False)]
+    names = [str(name) for name in frame.columns]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    number = len(str(len(cells)))
+    parts = _fitting(widths, _console().width, first=max(number, len(ROW)))
+    for part in parts:
+        numbered = [ROW] if len(parts) > 1 else []
+        rows = [
+            [*([str(place)] if numbered else []), *(row[column] for column in part)]
+            for place, row in enumerate(cells, start=1)
+        ]
+        show([*numbered, *(names[column] for column in part)], rows)
+    return len(parts)
+
+
+def _fitting(widths: Sequence[int], width: int, *, first: int) -> list[list[int]]:
+    """Columns side by side as far as they fit: one part, or several that begin with another."""
+    if sum(widths) + FRAME * len(widths) + 1 <= width:
+        return [list(range(len(widths)))]
+    parts: list[list[int]] = [[]]
+    used = start = first + FRAME + 1
+    for place, wide in enumerate(widths):
+        if parts[-1] and used + wide + FRAME > width:
+            parts.append([])
+            used = start
+        parts[-1].append(place)
+        used += wide + FRAME
+    return parts
+
+
+def _console(*, aside: bool = False) -> Console:
+    stream = sys.stderr if aside else sys.stdout
+    width = None if stream.isatty() else UNBOUNDED
+    return Console(file=stream, width=width, markup=False, highlight=False)
+
+
+def words(value: Any) -> str:
+    """A value for people: six digits of a number, a date without its midnight."""
+    if value is None or value is pd.NaT or value is pd.NA or value != value:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        return str(value).removesuffix(" 00:00:00")
+    if isinstance(value, Integral):
+        return str(int(value))
+    number = float(value)
+    return f"{number:.6g}" if abs(number) < 1e6 or not math.isfinite(number) else f"{number:.0f}"
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as values that JSON can hold; a gap is null."""
+    columns = [[plain(value) for value in frame[name].tolist()] for name in frame.columns]
+    return [dict(zip(frame.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold; a gap is None."""
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
+    value = value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, pd.Timedelta | datetime.timedelta):
+        return str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def check_target(out: str | Path, *sources: str | Path | None) -> None:
+    """Refuses, before the work, to write over what is read, also through links, or a folder.
+
+    Args:
+        out: What will be written.
+        sources: What is read.
+    """
+    if str(out) == STREAM:
+        return
+    if Path(out).is_dir():
+        raise ConfigError(f'`--out` must be a file; "{out}" is a folder.')
+    for source in sources:
+        both = source is not None and Path(out).exists() and Path(source).exists()
+        if both and Path(out).samefile(str(source)):
+            raise ConfigError(
+                f'`--out` must be another file than the one that is read, "{source}": it would '
+                "be lost. Choose another name."
+            )

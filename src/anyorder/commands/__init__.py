@@ -1,1 +1,0 @@
-"""What the verbs of the command line do; `cli.py` says how they are called."""

@@ -1,1 +1,0 @@
-"""Conditionals: from the features of an edge to p(x_i | x_e)."""

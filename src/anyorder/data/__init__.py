@@ -1,1 +1,0 @@
-"""Raw files in, tensors and a schema out: one module a domain."""

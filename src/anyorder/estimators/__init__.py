@@ -1,1 +1,0 @@
-"""What most users import: a model of each domain that fits, answers, saves and loads."""

@@ -1,0 +1,123 @@
+"""Energies, the head of ACE: any density up to its normaliser, which costs an integral an edge.
+
+log p(v) = -energy(v) - log Z, with Z estimated in training by importance samples of a learned
+mixture, the *proposal*, and computed by quadrature wherever a likelihood is reported: an estimate
+from samples is biased low in log Z, so likelihoods come out high. Draws come from the tabulated CDF
+of the energy, not from the proposal.
+
+Reference: Strauss and Oliva (2021), Arbitrary Conditional Distributions with Energy.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.heads.distributions import ContinuousDistribution
+from anyorder.heads.mixture import Mixture
+
+REACH = 24.0
+"""Beyond this distance from zero, 8 scales of its base, an energy has no density."""
+
+BASE_SCALE = 3.0
+"""Of the normal density that every energy tilts, so that all of them can be normalised."""
+
+CELLS = 8192
+"""Of the grid behind the normaliser, the CDF and the draws: 35 to an energy's shortest wave."""
+
+NODES_AT_ONCE = 512
+"""Nodes whose energies, for all edges, are in memory together."""
+
+Energy = Callable[[Tensor], Tensor]
+"""From values ``(count, edges)`` to energies of the same shape."""
+
+
+@dataclass(frozen=True)
+class EnergyDistribution(ContinuousDistribution):
+    """A density known up to its normaliser; edges are flat here.
+
+    Args:
+        energy: Of values ``(count, edges)``.
+        proposal: What training draws importance samples from. Its edges have shape ``(edges,)``.
+        samples: How many of them, in training; None computes the normaliser by quadrature.
+    """
+
+    energy: Energy
+    proposal: Mixture
+    samples: int | None = None
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the shape of the edges."""
+        return self.proposal.like
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log density; in training, its estimate, with the proposal learning beside it."""
+        several = values if values.ndim > self.like.ndim else values[None]
+        logs = self._unnormalised(several)
+        if self.samples is None:
+            logs = logs - self.log_normalizer()
+        else:
+            # Adds nothing to the value and the proposal's likelihood to the gradient.
+            fit = self.proposal.log_prob(several)
+            logs = logs - self.sampled_log_normalizer(self.samples) + (fit - fit.detach())
+        return logs if values.ndim > self.like.ndim else logs[0]
+
+    def log_normalizer(self) -> Tensor:
+        """The log of Z by quadrature, the trapezoidal rule: densities vanish at both ends."""
+        logs = self._on_grid(self._grid().to(self.like))
+        return logs.logsumexp(dim=0) + math.log(2 * REACH / CELLS)
+
+    def sampled_log_normalizer(
+        self, samples: int, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The log of Z by importance samples: unbiased for Z, biased low for its log."""
+        with torch.no_grad():
+            drawn = torch.stack([self.proposal.sample(generator=generator) for _ in range(samples)])
+            log_proposal = self.proposal.log_prob(drawn)
+        ratios = self._unnormalised(drawn) - log_proposal
+        return ratios.logsumexp(dim=0) - math.log(samples)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`, linear between the cells of a table."""
+        _, below = self._table()
+        several = values if values.ndim > self.like.ndim else values[None]
+        places = ((several + REACH) / (2 * REACH) * CELLS).clamp(0, CELLS)
+        cell = places.long().clamp(max=CELLS - 1)
+        low, high = below.gather(0, cell), below.gather(0, cell + 1)
+        found = low + (places - cell).to(low) * (high - low)
+        return found if values.ndim > self.like.ndim else found[0]
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The quantile, from the same table."""
+        grid, below = self._table()
+        several = probability if probability.ndim > self.like.ndim else probability[None]
+        cell = torch.searchsorted(below.T.contiguous(), several.T.contiguous().to(below)).T - 1
+        cell = cell.clamp(0, CELLS - 1)
+        low, high = below.gather(0, cell), below.gather(0, cell + 1)
+        share = (several.to(low) - low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+        found = (grid[cell] + share.clamp(0, 1) * (2 * REACH / CELLS)).to(self.like.dtype)
+        return found if probability.ndim > self.like.ndim else found[0]
+
+    def _table(self) -> tuple[Tensor, Tensor]:
+        """Edges of cells, and the probability of at most each. Shapes ``(cells + 1, edges)``."""
+        grid = self._grid()
+        logs = self._on_grid(grid.to(self.like)).double()
+        density = (logs - logs.amax(dim=0)).exp()
+        below = torch.cat([torch.zeros_like(density[:1]), (density[1:] + density[:-1]).cumsum(0)])
+        return grid, below / below[-1]
+
+    def _grid(self) -> Tensor:
+        return torch.linspace(
+            -REACH, REACH, CELLS + 1, dtype=torch.float64, device=self.like.device
+        )
+
+    def _on_grid(self, grid: Tensor) -> Tensor:
+        """Unnormalised log densities of all edges on a grid, in parts. Shape ``(nodes, edges)``."""
+        values = grid[:, None].expand(-1, *self.like.shape)
+        return torch.cat([self._unnormalised(part) for part in values.split(NODES_AT_ONCE)])
+
+    def _unnormalised(self, values: Tensor) -> Tensor:
+        return -self.energy(values) - 0.5 * (values / BASE_SCALE).square()

@@ -1,0 +1,264 @@
+"""Conditionals of mixed variables: each kind has its own head, and edges find theirs.
+
+Variables of one kind and of similar size form a *group*, with one set of conditionals. A batch of
+edges is split by group, and what the parts answer is put back in the order of the edges.
+
+The average of several conditionals, edge by edge, in closed form.
+
+Members that were trained apart err apart, and their average errs less. Averaged at every edge of a
+path, conditionals are conditionals again: likelihoods sum to one, and every question of a single
+model can be asked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.errors import ConfigError
+from anyorder.heads.atoms import AtomicConditionals, AtomicDistribution
+from anyorder.heads.categorical import Categorical, CategoricalConditionals
+from anyorder.heads.densities import Head, continuous_conditionals
+from anyorder.heads.distributions import Conditionals, Distribution
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.with_prior import GuidedCategoricalConditionals, GuidedDensities, OnScale
+from anyorder.priors.joined import guided_features
+from anyorder.priors.scales import UnitScales
+from anyorder.variables import Schema, Variable
+
+Kind = Literal["categorical", "atomic", "continuous"]
+
+SMALL = 16
+"""Variables of up to so many levels or atoms share a padded table; larger ones have their own."""
+
+
+@dataclass(frozen=True)
+class MixedDistribution:
+    """Distributions of several kinds, edge by edge.
+
+    Args:
+        parts: Places among the flat edges, and their distributions.
+        like: A tensor with the shape, the dtype and the device of the edges.
+    """
+
+    parts: list[tuple[Tensor, Distribution]]
+    like: Tensor
+
+    @property
+    def only(self) -> Distribution:
+        """The distribution of flat edges that are all of one kind: takes several values an edge."""
+        ((_, part),) = self.parts
+        return part
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log probability or density."""
+        return self._of(lambda part, v: part.log_prob(v), values)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`."""
+        return self._of(lambda part, v: part.cdf(v), values)
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The least value whose CDF reaches a probability."""
+        return self._of(lambda part, p: part.icdf(p), probability)
+
+    def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
+        """A draw."""
+        return self._of(lambda part: part.sample(generator=generator))
+
+    def mean(self) -> Tensor:
+        """The expectation; of codes, for categorical variables."""
+        return self._of(lambda part: part.mean())
+
+    def mode(self) -> Tensor:
+        """The most probable value."""
+        return self._of(lambda part: part.mode())
+
+    def entropy(self) -> Tensor:
+        """In nats."""
+        return self._of(lambda part: part.entropy())
+
+    def tempered(self, temperature: float, top_k: int | None = None) -> "MixedDistribution":
+        """Sharper or flatter."""
+        parts = [(places, part.tempered(temperature, top_k)) for places, part in self.parts]
+        return MixedDistribution(parts, self.like)
+
+    def _of(self, answer: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """What each part answers for its own edges, in the order of the edges."""
+        flat = [tensor.expand(self.like.shape).flatten() for tensor in inputs]
+        found = [
+            (places, answer(part, *(tensor[places] for tensor in flat)))
+            for places, part in self.parts
+        ]
+        if len(found) == 1:
+            return found[0][1].view(self.like.shape)
+        kind = torch.promote_types(self.like.dtype, inputs[0].dtype) if inputs else self.like.dtype
+        result = torch.zeros(self.like.numel(), dtype=kind, device=self.like.device)
+        for places, part in found:
+            result = result.index_copy(0, places, part.to(kind))
+        return result.view(self.like.shape)
+
+
+class MixedConditionals(Conditionals):
+    """Conditionals of the columns of a table.
+
+    Args:
+        schema: The variables; those of the context are never asked and have none.
+        width: Size of the features.
+        head: Of densities.
+        guided: Whether the last features are those of a guide; see `GuidedNetwork`.
+    """
+
+    def __init__(
+        self, schema: Schema, *, width: int, head: Head = "mixture", guided: bool = False
+    ) -> None:
+        super().__init__()
+        self.schema, self.width, self.head, self.guided = schema, width, head, guided
+        said = guided_features(schema) if guided else 0
+        asked = [variable for variable in schema if not variable.context]
+        groups = _groups(asked)
+        group, place = torch.zeros(2, len(asked), dtype=torch.long)
+        self.groups = nn.ModuleList()
+        for number, (kind, members) in enumerate(groups):
+            self.groups.append(self._conditionals(kind, [asked[i] for i in members], said))
+            group[members] = number
+            place[members] = torch.arange(len(members))
+        self.register_buffer("group", group, persistent=False)
+        self.register_buffer("place", place, persistent=False)
+
+    def _conditionals(self, kind: Kind, variables: list[Variable], said: int) -> Conditionals:
+        part, width = Schema(tuple(variables)), self.width
+        if kind == "categorical":
+            if said:
+                return GuidedCategoricalConditionals(part, width=width, said=said)
+            return CategoricalConditionals(part, width=width, shared=False)
+        if kind == "atomic":
+            return AtomicConditionals(part, width=width, head=self.head, said=said)
+        if said:
+            return GuidedDensities(part, width=width, said=said, head=self.head)
+        return continuous_conditionals(part, width=width, head=self.head)
+
+    def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
+        """Has levels and atoms beside guides start from how often they are in some rows.
+
+        Args:
+            x: Values. Shape ``(rows, columns)``.
+            have: Which are there. Shape ``(rows, vars)``.
+            weights: Of the rows. Shape ``(rows,)``.
+        """
+        asked = [variable for variable in self.schema if not variable.context]
+        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
+            if isinstance(part, GuidedCategoricalConditionals | AtomicConditionals):
+                part.count(x[:, members], have[:, members], weights)
+
+    def measure(self, scales: UnitScales, alone: Tensor) -> None:
+        """Has densities start from a guide of all numbers.
+
+        Args:
+            scales: Of the numbers.
+            alone: The bells of each without evidence. Shape ``(numbers, 3 * normals)``.
+        """
+        asked = [variable for variable in self.schema if not variable.context]
+        place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
+        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
+            mine = place[members].to(alone.device)
+            density = part.elsewhere if isinstance(part, AtomicConditionals) else part
+            if isinstance(density, GuidedDensities):
+                density.scales.load_state_dict(scales.at(mine).state_dict())
+            if isinstance(part, AtomicConditionals):
+                part.measure(scales.at(mine), alone[mine])
+
+    def forward(self, features: Tensor, variables: Tensor) -> MixedDistribution:
+        """The conditionals of edges; see `Conditionals.forward`."""
+        variables = variables.expand(features.shape[:-1])
+        flat, asked = features.flatten(0, -2), variables.flatten()
+        parts: list[tuple[Tensor, Distribution]] = []
+        for number, conditionals in enumerate(self.groups):
+            places = (self.group[asked] == number).nonzero().squeeze(1)
+            if len(places):
+                mine = flat if len(places) == len(flat) else flat[places]
+                parts.append((places, conditionals(mine, self.place[asked[places]])))
+        return MixedDistribution(parts, features[..., 0])
+
+
+def _groups(variables: list[Variable]) -> list[tuple[Kind, list[int]]]:
+    """The groups, and their members: small variables of a kind together, each larger one alone."""
+    small: dict[Kind, list[int]] = {}
+    large: list[tuple[Kind, list[int]]] = []
+    for index, variable in enumerate(variables):
+        kind: Kind = variable.kind if not variable.atoms else "atomic"
+        if max(variable.num_levels, len(variable.atoms)) > SMALL:
+            large.append((kind, [index]))
+        else:
+            small.setdefault(kind, []).append(index)
+    return [*small.items(), *large]
+
+
+class AveragedConditionals(Conditionals):
+    """Reads the features of each member by its own conditionals, and averages.
+
+    Args:
+        schema: The variables.
+        members: Of categories, mixtures and atoms, all of one kind.
+    """
+
+    def __init__(self, schema: Schema, members: Sequence[Conditionals]) -> None:
+        super().__init__()
+        self.schema = schema
+        self.parts = nn.ModuleList(members)
+        self.widths = [member.width for member in members]
+        self.width = sum(self.widths)
+
+    @property
+    def members(self) -> list[Any]:
+        """The members, in order."""
+        return list(self.parts)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Distribution:
+        """The conditionals of edges; see `Conditionals.forward`."""
+        shares = features.split(self.widths, dim=-1)
+        return averaged([m(part, variables) for m, part in zip(self.parts, shares, strict=True)])
+
+
+def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distribution:
+    """The mixture of distributions of one kind.
+
+    Args:
+        parts: One of each member; all have the shape of the same edges.
+        log_weights: The weight of each at each edge, up to a factor; equal by default.
+            Shape ``(members, ...)``.
+    """
+    first = parts[0]
+    if isinstance(first, MixedDistribution):
+        groups = zip(*(part.parts for part in parts), strict=True)
+        mixed = [(group[0][0], averaged([part for _, part in group])) for group in groups]
+        return MixedDistribution(mixed, first.like)
+    if isinstance(first, AtomicDistribution):
+        branches = averaged([part.branches for part in parts])
+        assert isinstance(branches, Categorical)
+        # Elsewhere, a member counts by how probable it holds it to be there.
+        beside = torch.stack([part.branches.log_probs[..., -1] for part in parts])
+        elsewhere = averaged([part.elsewhere for part in parts], beside)
+        assert isinstance(elsewhere, Mixture | OnScale)
+        return AtomicDistribution(branches, first.atoms, elsewhere)
+    if isinstance(first, Categorical) and log_weights is None:
+        return Categorical(torch.stack([part.log_probs for part in parts]).logsumexp(dim=0))
+    if isinstance(first, OnScale):  # members have one guide, and so one scale
+        inner = averaged([part.inner for part in parts], log_weights)
+        assert isinstance(inner, Mixture)
+        return replace(first, inner=inner)
+    if isinstance(first, Mixture):
+        logits = [part.logits.log_softmax(dim=-1) for part in parts]
+        if log_weights is not None:
+            logits = [
+                own + weight[..., None] for own, weight in zip(logits, log_weights, strict=True)
+            ]
+        means, scales = (
+            torch.cat([getattr(p, f) for p in parts], dim=-1) for f in ("means", "log_scales")
+        )
+        return Mixture(torch.cat(logits, dim=-1), means, scales, first.component)
+    raise ConfigError(
+        f'{type(first).__name__} has no average in closed form: take head="mixture", or one member.'
+    )

@@ -1,0 +1,137 @@
+"""Mixtures of Gaussians or logistics: a density, a CDF and a mean in closed form."""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+from numpy.polynomial.hermite_e import hermegauss
+from torch import Tensor
+from torch.nn import functional as F
+from torch.special import ndtr, ndtri
+
+from anyorder.errors import QueryError
+from anyorder.heads.categorical import tempered_logits
+from anyorder.heads.distributions import (
+    DRAWN_EDGE,
+    HALF_LOG_TAU,
+    ContinuousDistribution,
+    highest,
+    invert,
+    mean_rule,
+)
+from anyorder.lattice.random_sets import uniform
+
+Component = Literal["gaussian", "logistic"]
+
+BELL_NODES = 32
+"""Of a bell: with that many Gauss's rule has the mean of a log-normal value to many digits."""
+
+EXTREME_LOG_SCALE = 40.0
+"""Temperatures make bells no narrower or wider than exp of this: a float32 holds its square."""
+
+
+@cache
+def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
+    """Values and weights by which expectations under a standard bell are sums, float64.
+
+    Gauss's own for Gaussians; logistic tails are too long for them.
+    """
+    if component == "gaussian":
+        z, weights = (torch.from_numpy(part) for part in hermegauss(BELL_NODES))
+        return z, weights / weights.sum()
+    shares, weights = mean_rule()
+    return shares.logit(), weights
+
+
+@dataclass(frozen=True)
+class Mixture(ContinuousDistribution):
+    """A weighted sum of bells.
+
+    Args:
+        logits: Weights before their softmax. Shape ``(..., components)``.
+        means: Shape ``(..., components)``.
+        log_scales: Shape ``(..., components)``.
+        component: The shape of a bell.
+    """
+
+    logits: Tensor
+    means: Tensor
+    log_scales: Tensor
+    component: Component = "gaussian"
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the shape of the edges."""
+        return self.means[..., 0]
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """The log density."""
+        z = self._standard(values)
+        if self.component == "gaussian":
+            bells = -0.5 * z.square() - HALF_LOG_TAU
+        else:
+            bells = F.logsigmoid(z) + F.logsigmoid(-z)
+        return (self.logits.log_softmax(-1) + bells - self.log_scales).logsumexp(-1)
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """The probability of at most `values`."""
+        z = self._standard(values)
+        below = ndtr(z) if self.component == "gaussian" else z.sigmoid()
+        return (self.logits.softmax(-1) * below).sum(-1)
+
+    def icdf(self, probability: Tensor) -> Tensor:
+        """The quantile: it lies between the least and the greatest of the components'."""
+        p = probability.unsqueeze(-1)
+        z = ndtri(p) if self.component == "gaussian" else p.logit()
+        ends = self.means + self.log_scales.exp() * z
+        return invert(self.cdf, probability, ends.amin(-1), ends.amax(-1))
+
+    def mean(self) -> Tensor:
+        """The expectation."""
+        return (self.logits.softmax(-1) * self.means).sum(-1)
+
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """See `ContinuousDistribution.nodes`: those of each bell."""
+        z, weights = (part.to(self.like.device) for part in bell_rule(self.component))
+        shape = (-1, *[1] * self.means.ndim)
+        values = self.means + self.log_scales.exp() * z.view(shape)  # (nodes, ..., components)
+        shares = self.logits.double().softmax(-1) * weights.view(shape)
+        return tuple(part.movedim(-1, 0).flatten(0, 1) for part in (values, shares))  # type: ignore[return-value]
+
+    def mode(self) -> Tensor:
+        """Where the density is highest: near the mean of a component, or between some."""
+        candidates = torch.cat([self._quantiles(), self.means.movedim(-1, 0)])
+        return highest(self.log_prob, candidates.sort(dim=0).values)
+
+    def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
+        """A draw: a component, then its quantile."""
+        shape, device = self.like.shape, self.like.device
+        weights = self.logits.double().softmax(-1).cumsum(-1)
+        which = uniform(shape, device=device, generator=generator) * weights[..., -1]
+        chosen = (weights < which.unsqueeze(-1)).sum(-1, keepdim=True)
+        u = uniform(shape, device=device, generator=generator).clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)
+        z = ndtri(u) if self.component == "gaussian" else u.logit()
+        mean, log_scale = (
+            part.gather(-1, chosen)[..., 0] for part in (self.means, self.log_scales)
+        )
+        return mean + log_scale.exp() * z.to(mean.dtype)
+
+    def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
+        """Each bell sharper or flatter, and its weight with it: exact for one Gaussian."""
+        if top_k is not None:
+            raise QueryError("`top_k` is for categorical variables; leave it out.")
+        wider = self.log_scales + 0.5 * math.log(temperature)
+        wider = wider.clamp(-EXTREME_LOG_SCALE, EXTREME_LOG_SCALE)
+        logits = tempered_logits(self.logits, temperature)
+        return Mixture(logits, self.means, wider, self.component)
+
+    def moved(self, location: Tensor, log_scale: Tensor) -> "Mixture":
+        """The distribution of location + exp(log_scale) * value."""
+        location, log_scale = location.unsqueeze(-1), log_scale.unsqueeze(-1)
+        means = location + log_scale.exp() * self.means
+        return Mixture(self.logits, means, self.log_scales + log_scale, self.component)
+
+    def _standard(self, values: Tensor) -> Tensor:
+        return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()

@@ -1,0 +1,1 @@
+"""Images: pixels as variables; files, public sets, model, answers."""

@@ -1,0 +1,517 @@
+"""Images: fit pictures once, then ask for likelihoods, draws, and what belongs into their holes.
+
+What a model of images is made of: its path network, and the canonical order of its pixels.
+
+What a model of images answers: likelihoods of pixels, what belongs into holes, draws, bits.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder.diagnostics.check import Check, check_model
+from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.errors import (
+    CheckpointError,
+    ConfigError,
+    QueryError,
+    check_choice,
+    check_count,
+    check_flag,
+)
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import Conditionals
+from anyorder.heads.levels import LogisticLevelConditionals
+from anyorder.images.data import (
+    ImageRows,
+    Images,
+    Pixels,
+    Shape,
+    as_pixels,
+    from_array,
+    from_x,
+    image_schema,
+    to_x,
+)
+from anyorder.images.holes import Hole, hole_query, pixel_set
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import Draw, log_prob, sample
+from anyorder.lattice.masks import MaskDistribution, Rectangle, UniformCardinality
+from anyorder.lattice.protocols import (
+    RemoveGreatest,
+    channel_interleaved,
+    patch_major,
+    raster,
+    strided,
+)
+from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw, as_query_law
+from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.random_sets import seeded
+from anyorder.networks.contracts import PathNetwork
+from anyorder.networks.patch_path_transformer import PatchPathTransformer
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.training.loop import fit
+from anyorder.training.losses import PathLoss
+from anyorder.training.settings import TrainingSettings, default_device
+from anyorder.variables import Schema
+
+Order = Literal["interleaved", "raster", "strided"]
+
+MAX_TOKENS = 4096
+"""64x64 in grey: attention over so many, in a batch of 16 and 4 heads, is 4 GB a block."""
+
+MAX_VARIABLES = 256 * 256
+"""In patches: a logit for each of 256 levels of so many, in a batch of 16, is 1 GB a copy."""
+
+
+def check_affordable(shape: Shape | tuple[int, int, int], patch: int | None) -> None:
+    """Refuses images that would fill the memory, before anything is made for them."""
+    height, width, channels = shape
+    variables = height * width * channels
+    tokens = variables if patch is None else height * width // patch**2
+    if variables <= MAX_VARIABLES and tokens <= MAX_TOKENS:
+        return
+    inside = "" if patch is None else f" in {tokens:,} patches"
+    raise ConfigError(
+        f"Images of {height}x{width} pixels and {channels} channel(s) are {variables:,} "
+        f"variables{inside}: more than {MAX_TOKENS:,}, or {MAX_VARIABLES:,} in {MAX_TOKENS:,} "
+        "patches, would fill the memory. Make them smaller (`--size 32`) or read them in larger "
+        "patches (`--patch 4`)."
+    )
+
+
+def image_network(
+    schema: Schema,
+    shape: Shape | tuple[int, int, int],
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    patch: int | None = None,
+) -> PathNetwork[Any]:
+    """A path network with two-dimensional positions.
+
+    Args:
+        schema: The variables, one a pixel and channel, numbered as in `raster`.
+        shape: Height, width and channels.
+        layers: Blocks of the network.
+        width: Of the network.
+        heads: Of its attention; divides `width` into multiples of four.
+        patch: The side of the patches that are its tokens; None has a token for each variable.
+    """
+    if patch is None:
+        coordinates = pixel_coordinates(shape)
+        return PathTransformer(
+            schema, layers=layers, width=width, heads=heads, coordinates=coordinates
+        )
+    return PatchPathTransformer(
+        schema,
+        image_shape=tuple(shape),
+        patch=patch,
+        trunk_layers=layers,
+        trunk_width=width,
+        trunk_heads=heads,
+        width=width,
+        heads=heads,
+    )
+
+
+def image_order(
+    order: Order, shape: Shape | tuple[int, int, int], *, patch: int | None = None
+) -> Tensor:
+    """A canonical order of the variables of an image.
+
+    Args:
+        order: "interleaved", "raster", or "strided", in rounds of every few pixels: half a row
+            apart, where the paper's are a row or more.
+        shape: Height, width and channels.
+        patch: The side of the patches that are walked one after another, if any.
+    """
+    check_choice("order", order, get_args(Order))
+    height, width, channels = shape
+    if patch is not None:
+        return patch_major(height, width, channels, patch=patch)
+    if order == "strided":
+        return strided(height * width * channels, max(2, width // 2))
+    return (raster if order == "raster" else channel_interleaved)(height, width, channels)
+
+
+def pixel_coordinates(shape: Shape | tuple[int, int, int]) -> list[tuple[int, int]]:
+    """The row and the column of each variable, for rotary positions."""
+    height, width, channels = shape
+    return [
+        (row, column) for _ in range(channels) for row in range(height) for column in range(width)
+    ]
+
+
+EVALUATED = 256
+"""Images of an evaluation, and of a check, unless told otherwise."""
+
+
+class ImageAnswers:
+    """The questions that can be asked of a model of images.
+
+    Images are arrays ``(height, width)`` or ``(height, width, channels)`` of whole numbers, the
+    codes of levels, or several of them along an axis in front.
+    """
+
+    shape_: Shape | None
+    levels_: int
+    model_: AnyOrderModel | None
+
+    def log_prob(
+        self, images: Any, *, query: Hole | None = None, given: Hole | None = None
+    ) -> float | NDArray[np.float64]:
+        """The log-likelihood, in nats, of the pixels that are asked.
+
+        Args:
+            images: One image, or several.
+            query: Which pixels are asked, in all channels; all that is not given by default.
+                Shape ``(height, width)``.
+            given: Which pixels are known; none by default. Pixels in neither are marginalised.
+
+        Returns:
+            A number; of several images, an array of them.
+        """
+        x, one = self._read(images)
+        asked, known = (
+            None if pixels is None else pixel_set(pixels, self.fitted_shape(), argument=name)
+            for name, pixels in (("query", query), ("given", given))
+        )
+        found = log_prob(self.fitted(), x, query=asked, given=known).cpu().numpy()
+        return float(found[0]) if one else found
+
+    def inpaint(
+        self,
+        images: Any,
+        hole: Hole,
+        *,
+        n: int = 1,
+        how: Draw = "sample",
+        temperature: float = 1.0,
+        seed: int | None = None,
+    ) -> Pixels:
+        """Paints the unknown pixels, given all others.
+
+        Args:
+            images: One image, or several; what stands in the hole is not read.
+            hole: Which pixels are unknown. Shape ``(height, width)``; `rectangle_hole`,
+                `half_hole`, `random_hole`, `picture_hole` and `alpha_hole` make such.
+            n: How many completions of each.
+            how: "sample", or "greedy" for the most probable level at each step.
+            temperature: Below 1 is more cautious.
+            seed: The same seed gives the same completions.
+
+        Returns:
+            Shape ``(n, height, width, channels)``; of several images, with an axis for them in
+            front.
+        """
+        x, one = self._read(images)
+        shape = self.fitted_shape()
+        given, query = hole_query(hole, shape)
+        drawn = sample(
+            self.fitted(),
+            x,
+            query=query,
+            given=given,
+            n=n,
+            how=how,
+            temperature=temperature,
+            generator=seeded(seed),
+        )
+        found = from_x(drawn.flatten(0, 1), shape).reshape(len(x), n, *shape)
+        return found[0] if one else found
+
+    def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> Pixels:
+        """Draws images. Shape ``(n, height, width, channels)``."""
+        check_count("n", n)
+        nothing = torch.zeros(1, self.fitted_shape().num_variables, dtype=torch.long)
+        drawn = sample(self.fitted(), nothing, n=n, temperature=temperature, generator=seeded(seed))
+        return from_x(drawn[0], self.fitted_shape())
+
+    def evaluate(self, images: Any, *, rows: int = EVALUATED, seed: int = 0) -> dict[str, Estimate]:
+        """Bits for each variable: of the joint, of marginals, and of one half given the other.
+
+        Those of the joint and of marginals (a random set of each image, of a random size) are
+        divided by all variables of the image, as in the paper; those of one half given the other by
+        the variables asked.
+
+        Args:
+            images: Several of them, or `Images`, of which the test part is read.
+            rows: At most so many, the first.
+            seed: Of the sets that are asked.
+        """
+        model, x = self.fitted(), self._several(images, rows)
+        return {
+            "joint": joint_bits(model, x),
+            "marginal": marginal_bits(model, x, seed=seed),
+            "conditional": conditional_bits(model, x, seed=seed),
+        }
+
+    def check(
+        self, images: Any, *, rows: int = EVALUATED, seed: int = 0, progress: bool = False
+    ) -> Check:
+        """How far the model agrees with itself and with images that it was not trained on.
+
+        Args:
+            images: As for `evaluate`.
+            rows: At most so many, the first.
+            seed: Of the questions that are asked.
+            progress: Whether a line shows how far it is.
+        """
+        x = self._several(images, rows)
+        missing = torch.zeros(x.shape, dtype=torch.bool)
+        return check_model(self.fitted(), x, missing, seed=seed, progress=progress)
+
+    def _several(self, images: Any, rows: int) -> Tensor:
+        check_count("rows", rows)
+        return self._read(images.test if isinstance(images, Images) else images)[0][:rows]
+
+    def fitted(self) -> AnyOrderModel:
+        """The model beneath; an error if there is none yet."""
+        if self.model_ is None:
+            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+        return self.model_
+
+    def fitted_shape(self) -> Shape:
+        """Height, width and channels of the images that it knows."""
+        self.fitted()
+        assert self.shape_ is not None
+        return self.shape_
+
+    def _read(self, images: Any) -> tuple[Tensor, bool]:
+        """Images as rows ``(batch, vars)``, and whether it was one."""
+        shape = self.fitted_shape()
+        array = np.asarray(images)
+        one = array.ndim == 2 or (array.ndim == 3 and array.shape == tuple(shape))
+        pixels = as_pixels(array[None] if one else array, self.levels_)
+        if pixels.shape[1:] != tuple(shape):
+            raise QueryError(
+                f"Images must be {shape.height}x{shape.width} (height x width) with "
+                f"{shape.channels} channel{'s' if shape.channels > 1 else ''}, as in training; got "
+                f"shape {pixels.shape[1:]}."
+            )
+        return to_x(pixels), one
+
+
+Head = Literal["logits", "logistics"]
+
+IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
+"""How images are trained unless told otherwise."""
+
+VALID_ROWS = 128
+"""Validation images that tell when training gets no better."""
+
+
+def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
+    """What "any" means for images: half of the questions paint a rectangle, given what is around.
+
+    The others are marginals of random pixels, and the rest given random pixels: holes that people
+    make are in one piece, and random sets of pixels hardly ever are. Training weighs a question by
+    how many pixels it asks, which for rectangles is few.
+    """
+    height, width, channels = shape
+    n = height * width * channels
+    around = Rectangle(height, width, channels, inside=False)
+    laws = [as_query_law(UniformCardinality(n)), ConditionalQueries(n)]
+    return MixtureQueries([*laws, ConditionalQueries(n, around)], [0.25, 0.25, 0.5])
+
+
+class ImageModel(ImageAnswers):
+    """A model of all questions about images of one shape.
+
+    Args:
+        layers: Blocks of the network.
+        width: Of the network.
+        heads: Of its attention; divides `width` into multiples of four.
+        order: The canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
+            "strided" in rounds of every few pixels.
+        patch: The side of square patches, which divides height and width: then a token of the
+            network is a patch, with a small decoder inside, and the order goes patch by patch.
+            None has a token for each variable, which is affordable up to a thousand of them.
+        head: "logits", one a level; or "logistics", a mixture of ten over levels, which has fewer
+            weights and knows that levels have an order.
+        queries: The questions that it is trained for: "any", or a law over the variables.
+        minutes: Of training.
+        settings: How it is trained, all of it, in place of `minutes`; `IMAGE_SETTINGS` by default.
+
+    Example:
+        >>> from anyorder.images.data import bundled_digits
+        >>> from anyorder.images.holes import half_hole
+        >>> digits = bundled_digits()
+        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
+        >>> model = ImageModel(layers=1, width=16, heads=2, settings=settings).fit(digits)
+        >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, seed=0).shape
+        (3, 8, 8, 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int = 4,
+        width: int = 128,
+        heads: int = 4,
+        order: Order = "interleaved",
+        patch: int | None = None,
+        head: Head = "logits",
+        queries: QueryLaw | MaskDistribution | str = "any",
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+    ) -> None:
+        self.layers, self.width, self.heads = layers, width, heads
+        check_choice("order", order, get_args(Order))
+        check_choice("head", head, get_args(Head))
+        if patch is not None and order != "interleaved":
+            raise ConfigError("`order` and `patch` exclude each other: patches have their own.")
+        self.patch = None if patch is None else check_count("patch", patch)
+        self.order, self.head = order, head
+        if isinstance(queries, str):
+            check_choice("queries", queries, ("any",))
+        self.queries = queries if isinstance(queries, str) else as_query_law(queries)
+        if minutes is not None and settings is not None:
+            raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
+        chosen = replace(IMAGE_SETTINGS, minutes=minutes or IMAGE_SETTINGS.minutes)
+        self.settings = settings or chosen
+        self.model_: AnyOrderModel | None = None
+        self.shape_: Shape | None = None
+        self.levels_ = 0
+
+    def __repr__(self) -> str:
+        tokens = "" if self.patch is None else f" over patches of {self.patch}x{self.patch}"
+        network = f"{self.layers} layers of width {self.width}{tokens}"
+        if self.model_ is None or self.shape_ is None:
+            return f"<ImageModel: {network}, not fitted>"
+        height, width, channels = self.shape_
+        return (
+            f"<ImageModel: {height}x{width}x{channels} in {self.levels_} levels, {network}, "
+            f"{self.model_.num_parameters:,} weights>"
+        )
+
+    def fit(
+        self,
+        images: Any,
+        *,
+        turns: bool = False,
+        folder: str | Path | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Trains on images, from the start: what was learnt before is dropped.
+
+        Args:
+            images: From `load_images`, `load_image_folder` or `bundled_digits`; or an array
+                ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1. The
+                validation part tells how training goes, and the test part is left for `evaluate`.
+            turns: Whether images may be turned by quarters and flipped in training.
+            folder: Where checkpoints go; the same call with the same folder goes on from the last.
+            progress: Whether to show a line of progress.
+        """
+        found = images if isinstance(images, Images) else from_array(images)
+        check_affordable(found.shape, self.patch)
+        law = self._law(found.shape)
+        model = self._build(found)
+        valid = to_x(found.valid[:VALID_ROWS])
+        fit(
+            model,
+            ImageRows(found.train, turns=check_flag("turns", turns)),
+            PathLoss(law),
+            settings=self.settings,
+            valid=lambda trained: conditional_bits(trained, valid).value,
+            folder=folder,
+            notes=self._notes(found.shape, found.levels),
+            progress=progress,
+        )
+        self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it is made of, as it was asked for."""
+        return {
+            "layers": self.layers,
+            "width": self.width,
+            "heads": self.heads,
+            "order": self.order,
+            "patch": self.patch,
+            "head": self.head,
+        }
+
+    @property
+    def queries_(self) -> QueryLaw:
+        """The questions that it was trained for."""
+        return self._law(self.fitted_shape())
+
+    def save(self, folder: str | Path) -> None:
+        """Saves the model with the questions that it was trained for."""
+        notes = self._notes(self.fitted_shape(), self.levels_)
+        save_model(folder, self.fitted(), law=self.queries_, notes=notes)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "ImageModel":
+        """Loads what `save` saved, or the last checkpoint of a training; onto the GPU if any."""
+        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "ImageModel":
+        """The model of what was read from a folder; `folder` is for messages only."""
+        notes = saved.notes
+        if notes.get("domain") != "image":
+            raise CheckpointError(f'"{folder}" does not hold a model of images.')
+        try:
+            settings = TrainingSettings(**notes["settings"])
+            loaded = cls(settings=settings, queries=saved.law or "any", **notes["options"])
+            shape = Shape(*(check_count("shape", size) for size in notes["shape"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f'"{folder}" was altered, or written by another version ({error!r}).'
+            ) from error
+        levels = saved.model.schema.variables[0].num_levels
+        if saved.model.schema != image_schema(shape, levels):
+            raise CheckpointError(f'"{folder}" was altered: its shape is not that of its model.')
+        loaded.model_, loaded.shape_, loaded.levels_ = saved.model, shape, levels
+        return loaded
+
+    def _law(self, shape: Shape) -> QueryLaw:
+        if isinstance(self.queries, str):
+            return image_queries(shape)
+        if self.queries.num_variables != shape.num_variables:
+            raise ConfigError(
+                f"`queries` must be a law over the {shape.num_variables} variables of an image; it "
+                f"is over {self.queries.num_variables}."
+            )
+        return self.queries
+
+    def _build(self, images: Images) -> AnyOrderModel:
+        schema = image_schema(images.shape, images.levels)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.settings.seed)
+            network = image_network(
+                schema,
+                images.shape,
+                layers=self.layers,
+                width=self.width,
+                heads=self.heads,
+                patch=self.patch,
+            )
+            conditionals = self._conditionals(schema)
+        protocol = RemoveGreatest(image_order(self.order, images.shape, patch=self.patch))
+        return AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
+
+    def _conditionals(self, schema: Schema) -> Conditionals:
+        if self.head == "logits":
+            return CategoricalConditionals(schema, width=self.width)
+        return LogisticLevelConditionals(schema, width=self.width)
+
+    def _notes(self, shape: Shape, levels: int) -> dict[str, Any]:
+        return {
+            "domain": "image",
+            "shape": list(shape),
+            "levels": levels,
+            "options": self.options,
+            "settings": asdict(self.settings),
+        }

@@ -1,0 +1,218 @@
+"""The routes of a model of images."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from anyorder.errors import AnyOrderError, QueryError
+from anyorder.images.model import ImageModel
+from anyorder.serve.batching import REFUSALS, VALUES_AT_ONCE, Desk, answer, part_seed
+from anyorder.tables.routes import Message, Seed
+
+Level = Annotated[int, Field(strict=True, ge=0, le=65_535)]
+Codes = list[Level]
+
+FLAT = (
+    "Row by row, the channels of a pixel beside each other: height times width times channels "
+    "whole numbers."
+)
+
+
+class InpaintRequest(Message):
+    """An image with a hole."""
+
+    image: Codes = Field(description=f"The codes of levels. {FLAT}", examples=[[0, 3, 1, 2]])
+    hole: list[Annotated[bool, Field(strict=True)]] = Field(
+        description="Which pixels are unknown, row by row.", examples=[[False, True, True, False]]
+    )
+    n: int = Field(default=3, ge=1, strict=True, description="How many completions.")
+    temperature: float = Field(default=1.0, gt=0, le=100, strict=True, allow_inf_nan=False)
+    seed: Seed = None
+
+
+class ImageSampleRequest(Message):
+    """Images to be drawn."""
+
+    n: int = Field(default=3, ge=1, strict=True)
+    seed: Seed = None
+
+
+class ImageLogProbRequest(Message):
+    """Images whose likelihood is asked."""
+
+    images: list[Codes] = Field(min_length=1, description=FLAT, examples=[[[0, 3, 1, 2]]])
+    hole: list[Annotated[bool, Field(strict=True)]] | None = Field(
+        default=None, description="Which pixels are asked, given all others; all by default."
+    )
+
+
+class ImagesAnswer(BaseModel):
+    """Images as flat lists of codes."""
+
+    images: list[list[int]] = Field(description=FLAT)
+
+
+class ImageLogProbAnswer(BaseModel):
+    """In nats."""
+
+    log_prob: list[float]
+
+
+class ImageAnswer(BaseModel):
+    """The model that is served."""
+
+    domain: Literal["image"]
+    name: str
+    run: str = Field(description="The folder to load it from, as the server was told it.")
+    height: int
+    width: int
+    channels: int
+    levels: int
+    parameters: int
+    limits: dict[str, float]
+
+
+class Hole(NamedTuple):
+    """Images, what is unknown in them, and how it is painted."""
+
+    images: Sequence[Sequence[int]]
+    hole: Sequence[bool] | None
+    options: dict[str, Any]
+
+
+class ImageAnswering:
+    """What a model of images answers.
+
+    Args:
+        model: Fitted.
+    """
+
+    def __init__(self, model: ImageModel) -> None:
+        self.model, self.shape = model, model.fitted_shape()
+
+    def inpaint(self, questions: Sequence[Hole]) -> list[Any]:
+        """Completions; each question has a seed of its own, and so a walk of its own."""
+        return [self._or_error(self._inpainted, question) for question in questions]
+
+    def sample(self, questions: Sequence[tuple[int, int | None]]) -> list[Any]:
+        """Images."""
+        return [self.model.sample(n, seed=seed).reshape(n, -1).tolist() for n, seed in questions]
+
+    def log_prob(self, questions: Sequence[Hole]) -> list[Any]:
+        """The likelihoods of images, or of what is in their holes."""
+        return [self._or_error(self._likelihood, question) for question in questions]
+
+    def _inpainted(self, question: Hole) -> list[list[int]]:
+        image = self._pixels(question.images)[0]
+        hole = self._hole(question.hole or ())
+        if not hole.any():
+            raise QueryError("`hole` must have a pixel or more; it has none.")
+        found = self.model.inpaint(image, hole, **question.options)
+        return found.reshape(len(found), -1).tolist()
+
+    def _likelihood(self, question: Hole) -> list[float]:
+        images = self._pixels(question.images)
+        if question.hole is None:
+            return np.asarray(self.model.log_prob(images)).tolist()
+        hole = self._hole(question.hole)
+        return np.asarray(self.model.log_prob(images, query=hole, given=~hole)).tolist()
+
+    def _pixels(self, images: Sequence[Sequence[int]]) -> np.ndarray[Any, Any]:
+        height, width, channels = self.shape
+        for image in images:
+            if len(image) != height * width * channels:
+                raise QueryError(
+                    f"An image must have {height} x {width} x {channels} = "
+                    f"{height * width * channels:,} numbers; got {len(image):,}."
+                )
+            if max(image) >= self.model.levels_:
+                raise QueryError(
+                    f"An image must hold codes of levels, 0 to {self.model.levels_ - 1}; "
+                    f"got {max(image)}."
+                )
+        return np.array(images, dtype=np.int64).reshape(len(images), height, width, channels)
+
+    def _hole(self, hole: Sequence[bool]) -> np.ndarray[Any, Any]:
+        height, width, _ = self.shape
+        if len(hole) != height * width:
+            raise QueryError(
+                f"`hole` must have {height} x {width} = {height * width:,} booleans; "
+                f"got {len(hole):,}."
+            )
+        return np.array(hole, dtype=bool).reshape(height, width)
+
+    @staticmethod
+    def _or_error(function: Any, question: Hole) -> Any:
+        try:
+            return function(question)
+        except AnyOrderError as error:
+            return error
+
+
+def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+    """The routes for one model, under the name that the page shows and the folder to load."""
+    answering, limits = ImageAnswering(model), desk.limits
+    router = APIRouter(prefix="/v1", responses=REFUSALS)
+    height, width, channels = answering.shape
+    about = {
+        "domain": "image",
+        "name": name,
+        "run": run,
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "levels": model.levels_,
+        "parameters": model.fitted().num_parameters,
+        "limits": limits.told,
+    }
+
+    def portions(pixels: int, n: int, seed: int | None) -> list[tuple[int, int | None]]:
+        """How many images are painted at a time, and the seed of each time."""
+        limits.check_values(pixels * channels * n, "values of pixels")
+        size = max(1, VALUES_AT_ONCE // max(1, pixels * channels))
+        return [
+            (min(size, n - start), part_seed(seed, number))
+            for number, start in enumerate(range(0, n, size))
+        ]
+
+    @router.get("/model", response_model=ImageAnswer)
+    async def read_model() -> Response:
+        """The shape of the images, and how many levels a pixel has."""
+        return answer(about)
+
+    @router.post("/inpaint", response_model=ImagesAnswer)
+    async def ask_inpaint(request: InpaintRequest) -> Response:
+        """Completions of an image with a hole."""
+        limits.check_size(draws=request.n)
+        questions = [
+            Hole(
+                [request.image],
+                request.hole,
+                {"n": n, "temperature": request.temperature, "seed": seed},
+            )
+            for n, seed in portions(sum(request.hole), request.n, request.seed)
+        ]
+        found = await desk.ask_in_turn(answering.inpaint, questions)
+        return answer({"images": list(itertools.chain(*found))})
+
+    @router.post("/sample", response_model=ImagesAnswer)
+    async def ask_sample(request: ImageSampleRequest) -> Response:
+        """Images drawn from the model."""
+        limits.check_size(draws=request.n)
+        questions = portions(height * width, request.n, request.seed)
+        found = await desk.ask_in_turn(answering.sample, questions)
+        return answer({"images": list(itertools.chain(*found))})
+
+    @router.post("/log_prob", response_model=ImageLogProbAnswer)
+    async def ask_log_prob(request: ImageLogProbRequest) -> Response:
+        """The log-likelihoods of images, or of what is in their holes."""
+        limits.check_size(rows=len(request.images))
+        question = Hole(request.images, request.hole, {})
+        found = await desk.ask(answering.log_prob, question)
+        return answer({"log_prob": found})
+
+    return router

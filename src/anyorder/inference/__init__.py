@@ -1,0 +1,1 @@
+"""Inference: likelihoods, samples and conditionals for any (query, given)."""

@@ -1,0 +1,429 @@
+"""Questions: the likelihood of variables, draws of them, what is known about each.
+
+Every function takes a model, a batch of values `x (batch, vars)` and two boolean sets. Variables in
+neither set are marginalised by construction. Sets may have shape ``(vars,)``, the same for all
+rows, or be lists of names or numbers of variables.
+
+    joint         p(x)                query=all, given=nothing
+    marginal      p(x_u)              query=u, given=nothing
+    conditional   p(x_u | x_e)        query=u, given=e
+
+The log-likelihood of a long walk from a few of its steps, without bias.
+
+A masked network takes a pass for each step of a path: thousands for an image. Here the path is cut
+into runs of L steps. At the beginning of a run, one pass guesses all of its variables, c_j =
+log p(x_j | what is known there). One step J of the run is then drawn and asked as the walk asks it,
+f_J = log p(x_J | what is known there, and the run up to J), and what the guess of it was wrong by
+stands for the whole run:
+
+    sum_j c_j + L (f_J - c_J)
+
+Its expectation over J is sum_j f_j, whatever the guesses are. Its noise is that of f - c, not that
+of f: a few neighbours on the path tell little about a pixel that the hundreds before them do not.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
+from anyorder.heads.distributions import Distribution
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.walks import walk
+from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom
+from anyorder.lattice.random_sets import source_device, uniform
+from anyorder.networks.paths import path_lists
+from anyorder.variables import Variable
+
+GAIN_NODES = 32
+"""Quantiles that stand for a continuous variable in expectations over it."""
+
+Inputs = ParamSpec("Inputs")
+Answer = TypeVar("Answer")
+
+Set = Tensor | Sequence[str] | Sequence[int]
+"""Booleans, or a list of names or numbers of variables."""
+
+Method = Literal["walk", "ratio"]
+Combine = Literal["elbo", "mixture"]
+Draw = Literal["sample", "greedy"]
+
+
+def answering(function: Callable[Inputs, Answer]) -> Callable[Inputs, Answer]:
+    """Answers without gradients and without dropout, and leaves the model in the mode it was in."""
+
+    @wraps(function)
+    def answer(*arguments: Inputs.args, **options: Inputs.kwargs) -> Answer:
+        model = arguments[0] if arguments else options.get("model")
+        if not isinstance(model, AnyOrderModel):
+            hint = ": use its `.model_`" if hasattr(model, "model_") else ""
+            raise QueryError(f"`model` must be an AnyOrderModel; got {type(model).__name__}{hint}.")
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                return function(*arguments, **options)
+        finally:
+            model.train(was_training)
+
+    return answer
+
+
+@answering
+def log_prob(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Set | None = None,
+    given: Set | None = None,
+    method: Method = "walk",
+    orders: int = 1,
+    combine: Combine = "elbo",
+    protocol: DecompositionProtocol | None = None,
+    max_batch: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""The log-likelihood log p(x_query | x_given) of each row, in nats (Alg. 2 of the paper).
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        query: What is asked; all that is not given by default.
+        given: What is known; nothing by default.
+        method: "walk" goes from the given set to the union of both, and sums to one over the
+            query for one path. "ratio" is log p(query, given) - log p(given) by two walks from
+            the empty set: it need not sum to one and can exceed 1 (Limitations of the paper).
+        orders: With `RemoveRandom`: how many random paths are walked.
+        combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
+            bound; "mixture" is the log of the mean of their likelihoods (appendix A).
+        protocol: Whose paths are walked; the model's by default. A model that was trained along
+            one order knows little of others.
+        max_batch: Rows of a pass: bounds memory. By default, what suits the processor.
+        generator: The source of randomness, for `RemoveRandom`.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    check_choice("method", method, get_args(Method))
+    check_choice("combine", combine, get_args(Combine))
+    check_count("orders", orders)
+    if max_batch is not None:
+        check_count("max_batch", max_batch)
+    source_device(generator)  # refuses what is no generator
+    protocol = model.protocol if protocol is None else protocol
+    x, query, given = checked_question(model, x, query, given)
+    if method == "ratio":
+        options: dict[str, Any] = {
+            "given": torch.zeros_like(given),
+            "orders": orders,
+            "combine": combine,
+            "protocol": protocol,
+            "max_batch": max_batch,
+            "generator": generator,
+        }
+        both = log_prob(model, x, query=query | given, **options)
+        return both - log_prob(model, x, query=given, **options)
+    if orders > 1 and not isinstance(protocol, RemoveRandom):
+        raise QueryError("`orders` is for models with random orders; this one has a single path.")
+    walks = []
+    for _ in range(orders):
+        rank = protocol.rank(query, generator=generator)
+        factors = model.factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
+        walks.append(factors.totals(len(x)))
+    paths = torch.stack(walks)
+    return paths.mean(dim=0) if combine == "elbo" else paths.logsumexp(dim=0) - math.log(orders)
+
+
+@answering
+def univariates(model: AnyOrderModel, x: Tensor, observed: Set) -> Distribution:
+    """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
+
+    Those of observed variables say what the model would have expected and are not answers to a
+    question: a value that was shown to the network is not predicted from the others.
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        observed: What is known. Shape ``(batch, vars)`` or ``(vars,)``.
+
+    Returns:
+        Distributions of shape ``(batch, vars)``.
+    """
+    x, _, observed = checked_question(model, x, None, observed, reads_query=False)
+    everything = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
+    return model.predict(x, observed, everything)
+
+
+@answering
+def sample(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Set | None = None,
+    given: Set | None = None,
+    n: int = 1,
+    how: Draw = "sample",
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    cache: bool = True,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draws x_query from p(x_query | x_given), one variable after another along the path.
+
+    Args:
+        model: The model.
+        x: Values; only those that are given are read. Shape ``(batch, vars)``.
+        query: What is drawn; all that is not given by default.
+        given: What is known; nothing by default.
+        n: Draws a row. They share the encoding of their evidence.
+        how: "sample", or "greedy" for the most probable value at each step.
+        temperature: Below 1 sharpens each conditional, above 1 flattens it.
+        top_k: Only the k most probable levels can be drawn at each step.
+        cache: Whether a path network keeps its keys and values between steps.
+        generator: The source of randomness.
+
+    Returns:
+        `x` with the query filled in, for each draw. Shape ``(batch, n, vars)``.
+    """
+    check_choice("how", how, get_args(Draw))
+    check_count("n", n)
+    source_device(generator)  # refuses what is no generator
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise QueryError(
+            f'`temperature` must be above 0 and finite; got {temperature!r}. Use how="greedy".'
+        )
+    if top_k is not None:
+        check_count("top_k", top_k)
+    x, query, given = checked_question(model, x, query, given, reads_query=False)
+    rank = model.protocol.rank(query, generator=generator)
+    filled = x.repeat_interleave(n, dim=0)
+    with torch.inference_mode():  # cheaper than no gradients, step by step
+        steps = walk(model, filled, query=query, given=given, rank=rank, n=n, cache=cache)
+        for rows, targets, conditional in steps:
+            if temperature != 1 or top_k is not None:
+                conditional = conditional.tempered(temperature, top_k)
+            greedy = how == "greedy"
+            drawn = conditional.mode() if greedy else conditional.sample(generator=generator)
+            filled[rows, targets] = drawn.to(filled.dtype)
+    return filled.view(len(x), n, -1)
+
+
+@answering
+def entropy(
+    model: AnyOrderModel, x: Tensor, target: int | str, *, given: Set | None = None
+) -> Tensor:
+    """How uncertain `target` is given the evidence, in nats. Shape ``(batch,)``."""
+    target = _place(model, target)
+    x, _, given = checked_question(model, x, _only(model, x, target), given, reads_query=False)
+    return model.predict(x, given, _column(x, target)).entropy()[:, 0]
+
+
+@answering
+def information_gain(
+    model: AnyOrderModel,
+    x: Tensor,
+    target: int | str,
+    candidate: int | str,
+    *,
+    given: Set | None = None,
+) -> Tensor:
+    r"""How much learning `candidate` is expected to tell about `target`, in nats.
+
+    H(target | given) minus the mean of H(target | given, candidate = v) over v ~ p(candidate |
+    given): over all levels of a categorical `candidate`, over equally probable quantiles of a
+    continuous one. It is not negative for a model whose conditionals agree with each other; how far
+    below zero it falls says how much they do not.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    target, candidate = _place(model, target), _place(model, candidate)
+    if target == candidate:
+        raise QueryError(f"`target` and `candidate` must differ; both are variable {target}.")
+    asked = _only(model, x, target, candidate)
+    x, _, given = checked_question(model, x, asked, given, reads_query=False)
+    before = model.predict(x, given, _column(x, target)).entropy()[:, 0]
+    known = given.clone()
+    known[:, candidate] = True
+    after = torch.zeros_like(before)
+    for values, weights in _supposed(model, x, candidate, given):
+        supposed = x.clone()
+        supposed[:, candidate] = values.to(x.dtype)
+        after += weights * model.predict(supposed, known, _column(x, target)).entropy()[:, 0]
+    return before - after
+
+
+def _supposed(
+    model: AnyOrderModel, x: Tensor, candidate: int, given: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values that stand for what `candidate` may be, and their weights. Shapes ``(batch,)``."""
+    conditional, variable = (
+        model.predict(x, given, _column(x, candidate)),
+        _variables(model)[candidate],
+    )
+    shape, device = (len(x), 1), x.device
+    if variable.kind == "categorical":
+        for level in range(variable.num_levels):
+            values = torch.full(shape, level, device=device)
+            yield values[:, 0], conditional.log_prob(values).exp()[:, 0]
+        return
+    for node in range(GAIN_NODES):
+        share = torch.full(shape, (node + 0.5) / GAIN_NODES, device=device)
+        yield conditional.icdf(share)[:, 0], torch.full((len(x),), 1 / GAIN_NODES, device=device)
+
+
+def _variables(model: AnyOrderModel) -> tuple[Variable, ...]:
+    """The variables that can be asked, in the order of the sets."""
+    return model.schema.variables[: model.num_variables]
+
+
+def _column(x: Tensor, variable: int) -> Tensor:
+    return torch.full((len(x), 1), variable, device=x.device)
+
+
+def _only(model: AnyOrderModel, x: Tensor, *variables: int) -> Tensor:
+    members = torch.zeros(len(x), model.num_variables, dtype=torch.bool, device=x.device)
+    for variable in variables:
+        members[:, variable] = True
+    return members
+
+
+def checked_question(
+    model: AnyOrderModel,
+    x: Tensor,
+    query: Set | None,
+    given: Set | None,
+    *,
+    reads_query: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values and sets as the model takes them, or an error that says what is wrong with them.
+
+    Values are checked where they are read: the given ones, and those that are asked if their
+    likelihood is wanted.
+    """
+    n, columns = model.num_variables, len(model.schema)
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != columns or len(x) == 0:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise QueryError(
+            f"`x` must be a tensor of shape (batch, {columns}) with a row or more; got {got}."
+        )
+    if x.dtype == torch.bool or x.is_complex():
+        raise QueryError(f"`x` must hold numbers, the codes of levels; got {x.dtype}.")
+    x = x.to(model.device)
+    sets: list[Tensor] = []
+    for name, members in (("given", given), ("query", query)):
+        if members is None:
+            nothing = torch.zeros(len(x), n, dtype=torch.bool, device=x.device)
+            sets.append(nothing if name == "given" else ~sets[0])
+            continue
+        members = _named(model, members)
+        one = getattr(members, "ndim", 0) == 1  # the same set for all rows
+        found = check_sets(name, members[None] if one else members, n)
+        wide = found.expand(len(x), -1) if one else found
+        sets.append(check_sets(name, wide, n, batch=len(x)).to(model.device))
+    check_disjoint(*sets)
+    read = sets[0] | sets[1] if reads_query else sets[0]
+    used = torch.nn.functional.pad(read, (0, columns - n), value=True)  # the context always is
+    _check_values(model, x, used)
+    kind = torch.float32 if _has_line(model) else torch.long
+    return x.masked_fill(~used, 0).to(kind), sets[1], sets[0]
+
+
+def _named(model: AnyOrderModel, members: Any) -> Any:
+    """A list of names or numbers of variables as a set; all else as it is."""
+    if not isinstance(members, list | tuple) or any(isinstance(one, bool) for one in members):
+        return members
+    found = torch.zeros(model.num_variables, dtype=torch.bool)
+    for one in members:
+        found[_place(model, one)] = True
+    return found
+
+
+def _place(model: AnyOrderModel, variable: Any) -> int:
+    """The number of a variable that can be asked, by its name or number."""
+    if isinstance(variable, str):
+        variable = model.schema.index(variable)
+    return check_count("variable", variable, low=0, high=model.num_variables - 1)
+
+
+def _has_line(model: AnyOrderModel) -> bool:
+    return any(variable.kind == "continuous" for variable in model.schema)
+
+
+def _check_values(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
+    """Refuses codes that no level has, and numbers that are not finite, where they are used."""
+    variables = model.schema.variables
+    sizes = torch.tensor([variable.num_levels for variable in variables], device=x.device)
+    whole = x == x.floor() if x.is_floating_point() else torch.ones_like(used)
+    is_code = (x >= 0) & (x < sizes) & whole  # NaN compares to nothing
+    bad = (~torch.where(sizes > 0, is_code, x.isfinite()) & used).nonzero()
+    if not len(bad):
+        return
+    row, column = bad[0].tolist()
+    name, value = variables[column].name, x[row, column].item()
+    if sizes[column] == 0:
+        raise QueryError(f'`x` must hold finite numbers; row {row} of "{name}" holds {value}.')
+    raise QueryError(
+        f'`x` must hold codes of levels; "{name}" has {int(sizes[column])} levels and row '
+        f"{row} holds {value}."
+    )
+
+
+@answering
+def stratified_log_prob(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Tensor | None = None,
+    given: Tensor | None = None,
+    steps: int = 32,
+    max_batch: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """An unbiased estimate of `log_prob`, in two passes a run; exact where one pass suffices.
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        query: What is asked; all that is not given by default.
+        given: What is known; nothing by default.
+        steps: The runs that a path is cut into, of nearly equal length. A path of no more steps is
+            walked whole.
+        max_batch: Rows of a pass; `rows_at_once` of the model by default.
+        generator: The source of randomness.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    check_count("steps", steps)
+    x, query, given = checked_question(model, x, query, given)
+    if model.is_one_pass:
+        return log_prob(
+            model, x, query=query, given=given, max_batch=max_batch, generator=generator
+        )
+    rank = model.protocol.rank(query, generator=generator)
+    path, num_asked = path_lists(query, rank)
+
+    def log_probs(row: Tensor, step: Tensor, targets: Tensor) -> Tensor:
+        edges = row, step, targets
+        return model.at_steps(x, query, given, rank, edges, max_batch=max_batch).double()
+
+    bounds = (num_asked[:, None] * torch.arange(steps + 1, device=x.device)) // steps
+    row, run = (bounds.diff() > 0).nonzero(as_tuple=True)
+    first, length = bounds[row, run], bounds.diff()[row, run]
+    place = torch.arange(int(length.max()) if len(length) else 0, device=x.device)
+    inside = place < length[:, None]  # (runs, longest run)
+    variables = path[row[:, None], torch.where(inside, first[:, None] + place, first[:, None])]
+    guessed = log_probs(row, first, variables)
+    drawn = (uniform(length.shape, device=x.device, generator=generator) * length).long()
+    later = drawn.nonzero()[:, 0]  # the first step of a run is not a guess
+    guess = guessed[later, drawn[later]]
+    asked = variables[later, drawn[later], None]
+    error = log_probs(row[later], (first + drawn)[later], asked)[:, 0] - guess
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    total.index_add_(0, row, guessed.masked_fill(~inside, 0).sum(dim=1))
+    return total.index_add_(0, row[later], error * length[later])

@@ -1,0 +1,378 @@
+"""Mask distributions M: laws over the sets of variables that will be asked about.
+
+A mask distribution says which marginals p(x_S) matter (Shih, Sadigh and Ermon 2022, Definition 2).
+Those that treat all sets of one size alike are *cardinality laws*: they are known by the
+probability of each size, and what they induce on the lattice has closed forms. Any other law needs
+only to be sampled.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import (
+    ConfigError,
+    QueryError,
+    check_available,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_probabilities,
+    check_sets,
+)
+from anyorder.lattice.random_sets import categories, draws, redraw, source_device, subsets
+
+
+class MaskDistribution(ABC):
+    """A law M over sets S of `num_variables` variables."""
+
+    num_variables: int
+
+    @property
+    def max_cardinality(self) -> int:
+        """The largest size that a set of this law can have."""
+        return self.num_variables
+
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return 0
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draws sets, one a row.
+
+        Args:
+            batch: How many.
+            available: Booleans ``(batch, vars)``: the variables that each row has. Sets are then
+                drawn from S intersected with them, given that this is not empty.
+            generator: The source of randomness.
+
+        Returns:
+            Booleans of shape ``(batch, vars)``, True = in the set.
+        """
+        check_count("batch", batch)
+        if available is None:
+            return self._draw(batch, source_device(generator), generator)
+        source_device(generator)  # checks it
+        have = check_available(available, self.num_variables, batch)
+        return self._draw_within(have, generator)
+
+    def log_prob(self, observed: Tensor) -> Tensor:
+        """The log probability of each set, float64 of shape ``(batch,)``."""
+        return self._log_prob(check_sets("observed", observed, self.num_variables))
+
+    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+        """S intersected with each row's available variables, given that it is not empty."""
+        (sets,) = redraw(
+            lambda rows: (self._draw(len(rows), available.device, generator) & available[rows],),
+            lambda _, drawn: drawn[0].any(dim=1),
+            len(available),
+            device=available.device,
+        )
+        return sets
+
+    @abstractmethod
+    def _draw(
+        self, batch: int, device: torch.device, generator: torch.Generator | None
+    ) -> Tensor: ...
+
+    def _log_prob(self, observed: Tensor) -> Tensor:
+        del observed
+        raise QueryError(f"{type(self).__name__} can be sampled but its probabilities are unknown.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_variables})"
+
+
+class CardinalityLaw(MaskDistribution):
+    """Draws a size c, then a set of that size uniformly.
+
+    Args:
+        probabilities: The probability of each size 0..N. Shape ``(N + 1,)``.
+
+    Example:
+        >>> law = CardinalityLaw([0.0, 0.5, 0.5])
+        >>> law.log_prob(torch.tensor([[True, False], [True, True]])).exp()
+        tensor([0.2500, 0.5000], dtype=torch.float64)
+    """
+
+    def __init__(self, probabilities: Sequence[float] | Tensor) -> None:
+        self.probabilities = check_probabilities("probabilities", probabilities)
+        self.num_variables = check_count("num_variables", len(self.probabilities) - 1)
+        self._restricted: dict[int, Tensor] = {self.num_variables: self.probabilities}
+
+    @property
+    def max_cardinality(self) -> int:
+        """The largest size that a set of this law can have."""
+        return int(self.probabilities.nonzero().max())
+
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return int(self.probabilities.nonzero().min())
+
+    def log_restricted(self, num_available: int) -> Tensor:
+        """The logarithms of `restricted`."""
+        return self.restricted(num_available).log()
+
+    def restricted(self, num_available: int) -> Tensor:
+        """The law of the size of S inside `num_available` of the variables: shape ``(a + 1,)``.
+
+        Taking one variable away removes a member with probability k/a, so the law for a - 1
+        variables follows from that for a by a sum of positive terms.
+        """
+        # From the nearest larger number that is known, so that a batch of rows shares the work.
+        check_count("num_available", num_available, low=0, high=self.num_variables)
+        start = min(known for known in list(self._restricted) if known >= num_available)
+        sizes = self._restricted[start]
+        for a in range(start, num_available, -1):
+            k = torch.arange(a + 1, dtype=torch.float64)
+            stays, leaves = sizes * (a - k) / a, sizes * k / a
+            sizes = stays[:-1] + leaves[1:]
+        self._restricted[num_available] = sizes
+        return sizes.clone()
+
+    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+        table = self.restricted_table(available.sum(dim=1))
+        table[:, 0] = 0
+        sizes = categories(check_possible(table), generator=generator)
+        return subsets(sizes, available, generator=generator)
+
+    def restricted_table(self, num_available: Tensor) -> Tensor:
+        """The laws of sizes of rows with so many available variables: ``(batch, N + 1)``."""
+        table = torch.zeros(len(num_available), self.num_variables + 1, dtype=torch.float64)
+        counts = num_available.cpu()
+        for a in sorted(set(counts.tolist()), reverse=True):
+            table[counts == a, : a + 1] = self.restricted(a)
+        return table.to(num_available.device)
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+        sizes = draws(self.probabilities.to(device), batch, generator=generator)
+        everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
+        return subsets(sizes, everything, generator=generator)
+
+    def _log_prob(self, observed: Tensor) -> Tensor:
+        sizes = observed.sum(dim=1).double()
+        logs = self.probabilities.log().to(observed.device)[sizes.long()]
+        return logs - log_binomial(float(self.num_variables), sizes)
+
+
+class UniformCardinality(CardinalityLaw):
+    r"""Draws the size uniformly, then a set of that size uniformly: the paper's :math:`M_{card}`.
+
+    Args:
+        num_variables: N.
+        low: The smallest size.
+        high: The largest size; N by default.
+    """
+
+    def __init__(self, num_variables: int, low: int = 1, high: int | None = None) -> None:
+        check_count("num_variables", num_variables)
+        self.low = check_count("low", low, low=0, high=num_variables)
+        self.high = check_count(
+            "high", num_variables if high is None else high, low=self.low, high=num_variables
+        )
+        probabilities = torch.zeros(num_variables + 1, dtype=torch.float64)
+        probabilities[self.low : self.high + 1] = 1 / (self.high - self.low + 1)
+        super().__init__(probabilities)
+
+    def restricted(self, num_available: int) -> Tensor:
+        """The law of sizes among fewer variables, at once where all sizes are equally likely."""
+        n, a = (
+            self.num_variables,
+            check_count("num_available", num_available, low=0, high=self.num_variables),
+        )
+        if self.low > 1 or self.high < n - 1 or a == n:
+            return super().restricted(a)
+        sizes = torch.full((a + 1,), (n + 1) / (a + 1), dtype=torch.float64)
+        if self.low == 1:  # the empty set of 0..N is left out, wherever it fell
+            sizes[0] -= 1
+        if self.high == n - 1:
+            sizes[a] -= 1
+        return sizes / (self.high - self.low + 1)
+
+    def __repr__(self) -> str:
+        return f"UniformCardinality({self.num_variables}, low={self.low}, high={self.high})"
+
+
+class FixedCardinality(UniformCardinality):
+    """Sets of exactly `cardinality` variables, uniformly.
+
+    Args:
+        num_variables: N.
+        cardinality: The size of every set.
+    """
+
+    def __init__(self, num_variables: int, cardinality: int) -> None:
+        check_count("num_variables", num_variables)
+        self.cardinality = check_count("cardinality", cardinality, low=0, high=num_variables)
+        super().__init__(num_variables, low=cardinality, high=cardinality)
+
+
+class Bernoulli(CardinalityLaw):
+    """Each variable is in the set with probability `p`, independently. The empty set is possible.
+
+    Args:
+        num_variables: N.
+        p: The probability of each variable.
+    """
+
+    def __init__(self, num_variables: int, p: float) -> None:
+        check_count("num_variables", num_variables)
+        self.p = check_fraction("p", p)
+        sizes = _log_binomial_law(num_variables, self.p).exp()
+        super().__init__(sizes / sizes.sum())
+
+    def log_restricted(self, num_available: int) -> Tensor:
+        """The logarithms of `restricted`, where the probabilities themselves would underflow."""
+        return _log_binomial_law(num_available, self.p)
+
+    def __repr__(self) -> str:
+        return f"Bernoulli({self.num_variables}, p={self.p})"
+
+
+class Fixed(MaskDistribution):
+    """One of a list of sets.
+
+    Args:
+        sets: Booleans of shape ``(sets, vars)``.
+        probabilities: The probability of each; equal by default.
+    """
+
+    def __init__(
+        self,
+        sets: Tensor | Sequence[Sequence[bool]],
+        probabilities: Sequence[float] | Tensor | None = None,
+    ) -> None:
+        rows = torch.as_tensor(sets).clone()
+        if rows.ndim != 2 or 0 in rows.shape:
+            raise ConfigError("`sets` must be a boolean tensor (sets, vars) with a row or more.")
+        self.num_variables = rows.shape[1]
+        self.sets = check_sets("sets", rows, self.num_variables)
+        equal = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+        self.probabilities = check_probabilities(
+            "probabilities", equal if probabilities is None else probabilities, size=len(rows)
+        )
+
+    @property
+    def max_cardinality(self) -> int:
+        """The largest size that a set of this law can have."""
+        return int(self.sets[self.probabilities > 0].sum(dim=1).max())
+
+    @property
+    def min_cardinality(self) -> int:
+        """The smallest size that a set of this law can have."""
+        return int(self.sets[self.probabilities > 0].sum(dim=1).min())
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+        choice = draws(self.probabilities.to(device), batch, generator=generator)
+        return self.sets.to(device)[choice]
+
+    def _log_prob(self, observed: Tensor) -> Tensor:
+        equal = (observed[:, None] == self.sets.to(observed.device)).all(dim=2)  # (batch, sets)
+        return (equal * self.probabilities.to(observed.device)).sum(dim=1).log()
+
+
+class FirstK(Fixed):
+    """The first `k` variables: the marginals of the paper's Table 4.
+
+    Args:
+        num_variables: N.
+        k: How many.
+    """
+
+    def __init__(self, num_variables: int, k: int) -> None:
+        check_count("num_variables", num_variables)
+        self.k = check_count("k", k, high=num_variables)
+        super().__init__(torch.arange(num_variables)[None] < self.k)
+
+    def __repr__(self) -> str:
+        return f"FirstK({self.num_variables}, k={self.k})"
+
+
+class Rectangle(MaskDistribution):
+    """The pixels of a rectangle, in all channels; every rectangle of the image is equally likely.
+
+    Variables are numbered channel by channel, each row by row (as in the binary files of CIFAR-10).
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        channels: Of the image.
+        inside: False for the pixels around the rectangle, the evidence when it is to be painted in.
+    """
+
+    def __init__(self, height: int, width: int, channels: int = 1, *, inside: bool = True) -> None:
+        self.height = check_count("height", height)
+        self.width = check_count("width", width)
+        self.channels = check_count("channels", channels)
+        self.inside = check_flag("inside", inside)
+        self.num_variables = height * width * channels
+
+    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+        rows = _intervals(batch, self.height, device, generator)
+        columns = _intervals(batch, self.width, device, generator)
+        picture = rows[:, None, :, None] & columns[:, None, None, :]  # (batch, 1, height, width)
+        sets = picture.expand(-1, self.channels, -1, -1).reshape(batch, -1)
+        return sets if self.inside else ~sets
+
+    def _log_prob(self, observed: Tensor) -> Tensor:
+        sets = observed if self.inside else ~observed
+        picture = sets.view(-1, self.channels, self.height, self.width)
+        plane = picture[:, 0]
+        rows, columns = plane.any(dim=2), plane.any(dim=1)
+        spanned = rows[:, :, None] & columns[:, None, :]
+        same = (picture == spanned[:, None]).flatten(1).all(dim=1)
+        possible = same & _is_interval(rows) & _is_interval(columns)
+        rectangles = math.comb(self.height + 1, 2) * math.comb(self.width + 1, 2)
+        never = torch.full((len(sets),), -math.inf, dtype=torch.float64, device=sets.device)
+        return never.masked_fill(possible, -math.log(rectangles))
+
+    def __repr__(self) -> str:
+        return f"Rectangle({self.height}, {self.width}, {self.channels}, inside={self.inside})"
+
+
+def log_binomial(n: Tensor | float, k: Tensor) -> Tensor:
+    """The logarithm of "n choose k", for `k` (and `n`) in float64."""
+    whole = torch.as_tensor(n, dtype=torch.float64, device=k.device)
+    return torch.lgamma(whole + 1) - torch.lgamma(k + 1) - torch.lgamma(whole - k + 1)
+
+
+def _log_binomial_law(n: int, p: float) -> Tensor:
+    """The log probability of each number of successes 0..n."""
+    k, chance = torch.arange(n + 1, dtype=torch.float64), torch.tensor(p, dtype=torch.float64)
+    # xlogy, because 0 * log(0) is 0 here
+    return torch.xlogy(k, chance) + torch.xlogy(n - k, 1 - chance) + log_binomial(float(n), k)
+
+
+def check_possible(table: Tensor) -> Tensor:
+    """Refuses a table of sizes ``(batch, sizes)`` that leaves a row nothing to ask."""
+    if not (table.sum(dim=1) > 0).all():
+        raise QueryError("The query law never asks anything of some row: give it larger queries.")
+    return table
+
+
+def _intervals(
+    batch: int, length: int, device: torch.device, generator: torch.Generator | None
+) -> Tensor:
+    """Non-empty intervals of 0..length-1, uniformly, as booleans ``(batch, length)``."""
+    # Two of the length + 1 gaps between cells bound an interval, and each pair bounds another one.
+    gaps = torch.ones(batch, length + 1, dtype=torch.bool, device=device)
+    two = torch.full((batch,), 2, device=device)
+    bounds = subsets(two, gaps, generator=generator)
+    return bounds.cumsum(dim=1)[:, :-1] == 1
+
+
+def _is_interval(members: Tensor) -> Tensor:
+    """Which rows of `members` are one unbroken, non-empty run of True."""
+    padded = torch.nn.functional.pad(members.to(torch.int8), (1, 1))
+    return (padded.diff(dim=1) == 1).sum(dim=1) == 1

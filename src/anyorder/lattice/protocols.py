@@ -1,0 +1,192 @@
+"""Decomposition protocols w: which variable of a set is taken off next.
+
+A query is answered by taking its set apart, one variable at a time, down to what is given (Shih,
+Sadigh and Ermon 2022, Definition 1). Read the other way round, a protocol ranks the members of a
+set: the variable of rank 0 is predicted first, from what is given alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError, check_count, check_permutation, check_sets
+from anyorder.lattice.random_sets import uniform
+
+
+class DecompositionProtocol(ABC):
+    """How a set of variables is taken apart."""
+
+    @abstractmethod
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The place of each variable on the path of its row's set.
+
+        Args:
+            members: Booleans of shape ``(batch, vars)``.
+            generator: The source of randomness, for protocols that draw a path.
+
+        Returns:
+            Whole numbers of shape ``(batch, vars)``: members are ranked 0, 1, ... in the order in
+            which they are predicted, all others after them.
+        """
+
+    @abstractmethod
+    def removal(self, members: Tensor) -> Tensor:
+        """The probability w_e(j) that j is taken off the set e next (Definition 1 of the paper).
+
+        Args:
+            members: Booleans of shape ``(batch, vars)``.
+
+        Returns:
+            float64 of shape ``(batch, vars)``; a row sums to 1 unless its set is empty.
+        """
+
+
+class RemoveRandom(DecompositionProtocol):
+    """Removes a random variable (the protocol of ARDM and ACE, the paper's w-RND).
+
+    A set of c variables has c! paths, so its probability is defined in c! ways, and one path bounds
+    the log-likelihood of their mixture from below in expectation (appendix A of the paper).
+
+    Args:
+        num_variables: N; needed only where no set says how many variables there are.
+    """
+
+    def __init__(self, num_variables: int | None = None) -> None:
+        if num_variables is not None:
+            check_count("num_variables", num_variables)
+        self.num_variables = num_variables
+
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """A random order of the members; see `DecompositionProtocol.rank`."""
+        _check_members(members, self.num_variables)
+        # Doubles, because equal keys would favour the variables that a sort leaves in front.
+        keys = uniform(members.shape, device=members.device, generator=generator)
+        return (keys + ~members).argsort(dim=1).argsort(dim=1)
+
+    def removal(self, members: Tensor) -> Tensor:
+        """Every member is equally likely; see `DecompositionProtocol.removal`."""
+        _check_members(members, self.num_variables)
+        return members.double() / members.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def __repr__(self) -> str:
+        return "RemoveRandom()"
+
+
+class RemoveGreatest(DecompositionProtocol):
+    r"""Removes the greatest variable first (the protocol of MAC).
+
+    A set is taken apart by removing its greatest element under a fixed canonical order, so every
+    set has exactly one path to the empty set, hence one definition of its probability.
+
+    Args:
+        canonical_order: A permutation of the variables, least first. Shape ``(vars,)``.
+
+    Reference:
+        Shih, Sadigh and Ermon (2022), section 3.2 (A).
+
+    Example:
+        >>> RemoveGreatest(lexicographic(4)).rank(torch.tensor([[True, False, True, True]]))
+        tensor([[0, 3, 1, 2]])
+    """
+
+    def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
+        self.canonical_order = check_permutation("canonical_order", canonical_order)
+        self.num_variables = len(self.canonical_order)
+        self.position = self.canonical_order.argsort()
+        """The place of each variable in the canonical order: the inverse of that order."""
+
+    def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The canonical order of the members; see `DecompositionProtocol.rank`."""
+        del generator  # there is one path
+        check_sets("members", members, self.num_variables)
+        ordered = members[:, self.canonical_order.to(members.device)]
+        inside = ordered.cumsum(dim=1) - 1
+        outside = (~ordered).cumsum(dim=1) + inside[:, -1:]
+        return torch.where(ordered, inside, outside)[:, self.position.to(members.device)]
+
+    def removal(self, members: Tensor) -> Tensor:
+        """The greatest member is certain; see `DecompositionProtocol.removal`."""
+        last = members.sum(dim=1, keepdim=True) - 1
+        return (members & (self.rank(members) == last)).double()
+
+    def __repr__(self) -> str:
+        return f"RemoveGreatest({self.canonical_order.tolist()})"
+
+
+def _check_members(members: object, num_variables: int | None) -> None:
+    width = members.shape[-1] if isinstance(members, Tensor) and members.ndim else 1
+    check_sets("members", members, num_variables or width)
+
+
+def lexicographic(num_variables: int) -> Tensor:
+    """The order 0, 1, 2, ..."""
+    return torch.arange(check_count("num_variables", num_variables))
+
+
+def strided(num_variables: int, stride: int) -> Tensor:
+    """The order 0, stride, 2 stride, ..., 1, 1 + stride, ...: coarse first, then the gaps.
+
+    A permutation for every `num_variables` and `stride`.
+
+    Example:
+        >>> strided(7, 3)
+        tensor([0, 3, 6, 1, 4, 2, 5])
+    """
+    variables = lexicographic(num_variables)
+    return (variables % check_count("stride", stride)).argsort(stable=True)
+
+
+def raster(height: int, width: int, channels: int = 1) -> Tensor:
+    """Images channel by channel, each row by row: as their variables are numbered."""
+    return lexicographic(_num_pixels(height, width) * check_count("channels", channels))
+
+
+def channel_interleaved(height: int, width: int, channels: int = 1) -> Tensor:
+    """Images pixel by pixel, row by row, the channels of a pixel one after another.
+
+    Example:
+        >>> channel_interleaved(1, 2, 3)
+        tensor([0, 2, 4, 1, 3, 5])
+    """
+    return raster(height, width, channels).view(channels, height * width).T.flatten()
+
+
+def patch_major(
+    height: int, width: int, channels: int = 1, *, patch: int | Sequence[int]
+) -> Tensor:
+    """Images patch by patch, row by row; the pixels of a patch as in `channel_interleaved`.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        channels: Of a pixel.
+        patch: The side of a square patch, or height and width of a patch; they divide the image's.
+
+    Example:
+        >>> patch_major(2, 4, patch=2)
+        tensor([0, 1, 4, 5, 2, 3, 6, 7])
+    """
+    pixels = channel_interleaved(height, width, channels)
+    rows, columns = patch_sides(height, width, patch)
+    grid = pixels.view(height // rows, rows, width // columns, columns, channels)
+    return grid.transpose(1, 2).flatten()
+
+
+def patch_sides(height: int, width: int, patch: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width of the patches that an image is cut into."""
+    sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
+    if len(sides) != 2:
+        raise ConfigError(f"`patch` must be one number, or a height and a width; got {patch!r}.")
+    rows, columns = (check_count("patch", side) for side in sides)
+    if height % rows or width % columns:
+        raise ConfigError(
+            f"`patch` must divide the height and the width of the image; got patches of {rows} x "
+            f"{columns} for {height} x {width} pixels."
+        )
+    return rows, columns
+
+
+def _num_pixels(height: int, width: int) -> int:
+    return check_count("height", height) * check_count("width", width)

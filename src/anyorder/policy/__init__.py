@@ -1,1 +1,0 @@
-"""Policies: from what a robot sees, and what its operator has decided, to what it does."""

@@ -1,0 +1,1 @@
+"""Priors: models fitted in seconds that answer p(x_i | x_e) in closed form."""

@@ -1,0 +1,392 @@
+"""The experiments with images: how the models of Tables 2 and 3 are built, trained and measured.
+
+The models of images that are compared: Tables 2 and 3 share them.
+
+Tables 2 and 3 of the paper: images, in bits for each dimension.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isqrt, log
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from anyorder.diagnostics.evaluation import Estimate, marginal_questions
+from anyorder.errors import ConfigError, check_choice
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.images.data import ImageRows, Images, image_schema, to_x
+from anyorder.images.model import image_network, image_order
+from anyorder.images.public_sets import BUNDLED, READERS, load_images
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import stratified_log_prob
+from anyorder.lattice.masks import UniformCardinality
+from anyorder.lattice.protocols import (
+    DecompositionProtocol,
+    RemoveGreatest,
+    RemoveRandom,
+    strided,
+)
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.unet import Unet
+from anyorder.reproduce.options import ImagesOptions
+from anyorder.reproduce.record import (
+    TOO_SHORT,
+    Entry,
+    Paired,
+    cell,
+    difference_table,
+    legend,
+    mac_protocol,
+    report_console,
+    report_table,
+)
+from anyorder.reproduce.study import Outcome, Study, joint_record, run_experiment
+from anyorder.training.loop import Validation
+from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
+from anyorder.training.settings import TrainingSettings
+
+PUBLISHED_STRIDES = {3072: 48}
+"""The stride of the published commands, by N; the paper's text says 32."""
+
+
+def strided_protocol(n: int) -> DecompositionProtocol:
+    """The protocol of MAC in a strided order: about as many rounds as steps in a round."""
+    return RemoveGreatest(strided(n, PUBLISHED_STRIDES.get(n, max(2, isqrt(n)))))
+
+
+IMAGE_MODELS: Mapping[str, Entry] = {
+    "ardm": Entry(
+        "ARDM: the paper's U-Net, trained on all masks alike, asked in random orders",
+        "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
+    ),
+    "mac": Entry(
+        "MAC: the same, on the masks of its questions (D^CR), channel by channel, row by row",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    "mac_strided": Entry(
+        "MAC in a strided order, as the published command",
+        "masked", lambda n: MacLoss(UniformCardinality(n)), strided_protocol,
+    ),
+    "path": Entry(
+        "path network with a token a pixel, marginal questions",
+        "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
+    # The walk goes patch by patch; the study, which knows the shape of its images, says how.
+    "path_patches": Entry(
+        "path network with a token a patch and a decoder inside it, marginal questions",
+        "patches", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
+    ),
+}  # fmt: skip
+
+
+VALID_ROWS, VALID_STEPS = 32, 32
+"""Images and steps of the walk that held-out bits are estimated from while training."""
+
+WHOLE_WALK, SOME_STEPS = 784, 64
+"""Walks of at most so many steps are summed: of 28x28 pixels, for less noise in the same time than
+from a few steps of more images. Longer ones are estimated from so many runs."""
+
+PATCH, SMALL_PATCH, SMALL_IMAGE = 4, 2, 8
+"""The side of patches, and that of patches of images of at most so many rows."""
+
+
+@dataclass(frozen=True)
+class ImageScale:
+    """How large an experiment is.
+
+    Args:
+        down: Blocks of the U-Net on its way down.
+        channels: Of its blocks.
+        layers: Of path networks.
+        width: Of path networks.
+        heads: Of path networks.
+        rows: Test images that are asked about.
+        settings: Of the training.
+        size: Of CIFAR-10 images, which are shrunk to it; None leaves them.
+        turns: Whether CIFAR-10 images are turned and flipped in training.
+        joins_valid: Whether validation images are trained on too, as the published runs do.
+        checkpointing: Of the U-Net.
+    """
+
+    down: int
+    channels: int
+    layers: int
+    width: int
+    heads: int
+    rows: int
+    settings: TrainingSettings
+    size: int | None = 8
+    turns: bool = True
+    joins_valid: bool = False
+    checkpointing: bool = False
+
+
+SCALES: Mapping[str, ImageScale] = {
+    "tiny": ImageScale(
+        down=1, channels=16, layers=1, width=16, heads=2, rows=8,
+        settings=TrainingSettings(batch=8, steps=4, warmup=1, learning_rate=3e-3),
+    ),
+    "small": ImageScale(
+        down=3, channels=64, layers=4, width=128, heads=4, rows=128,
+        settings=TrainingSettings(
+            batch=16, minutes=12, warmup=100, learning_rate=1e-3,
+            evaluate_every=500, patience=6, checkpoint_minutes=2,
+        ),
+    ),
+    "paper": ImageScale(
+        down=32, channels=256, layers=24, width=704, heads=11, rows=10_000,
+        size=None, joins_valid=True, checkpointing=True,
+        settings=TrainingSettings(
+            batch=128, steps=470_000, warmup=0, learning_rate=1e-4, schedule="constant",
+            betas=(0.9, 0.999), weight_decay=0.0, clip=100.0, evaluate_every=5_000,
+        ),
+    ),
+}  # fmt: skip
+"""Small sets are learnt by heart in minutes, so at that size validation says when to stop. At that
+of the paper: 1200 rounds of CIFAR-10; path networks of as many weights."""
+
+MNIST_CHANNELS, MNIST_MINUTES = 16, 30
+"""Of images of 28x28 on a laptop: fewer channels, longer, so that thousands of steps are made."""
+
+IMAGENET_STEPS = 160_000
+"""Sixteen rounds of ImageNet32."""
+
+
+def scale_of(name: str, dataset: str) -> ImageScale:
+    """A scale by its name, with what differs by the data set."""
+    scale = SCALES[name]
+    if dataset != "cifar10":
+        scale = replace(scale, size=None, turns=False)
+    if "mnist" in dataset and name == "small":
+        longer = replace(scale.settings, minutes=MNIST_MINUTES)
+        scale = replace(scale, channels=MNIST_CHANNELS, settings=longer)
+    if dataset == "imagenet32" and scale.settings.steps and name == "paper":
+        scale = replace(scale, settings=replace(scale.settings, steps=IMAGENET_STEPS))
+    return scale
+
+
+@dataclass(frozen=True)
+class ImageStudy(Study):
+    """Models of one set of images.
+
+    Args:
+        dataset: Which one; see `load_images`.
+        scale: How large.
+        data: The folder with the data sets; the bundled digits need none.
+    """
+
+    dataset: str
+    scale: ImageScale
+    data: Path | None
+
+    catalogue: ClassVar[Mapping[str, Entry]] = IMAGE_MODELS
+    unit: ClassVar[str | None] = "bits"
+
+    @property
+    def images(self) -> Images:
+        """The images."""
+        return read_images(self.dataset, self.data, self.scale.size)
+
+    @property
+    def data_name(self) -> str:
+        """What to call them."""
+        return self.images.name
+
+    @property
+    def num_variables(self) -> int:
+        """One a pixel and channel."""
+        return self.images.shape.num_variables
+
+    def build(self, entry: Entry) -> AnyOrderModel:
+        """The untrained model."""
+        images, scale = self.images, self.scale
+        schema = image_schema(images.shape, images.levels)
+        network: MaskedNetwork | PathNetwork[Any]
+        with torch.random.fork_rng():
+            torch.manual_seed(scale.settings.seed)
+            if entry.network == "masked":
+                network = Unet(
+                    schema,
+                    image_shape=tuple(images.shape),
+                    down=scale.down,
+                    width=scale.channels,
+                    checkpointing=scale.checkpointing,
+                )
+            else:
+                network = image_network(
+                    schema,
+                    images.shape,
+                    layers=scale.layers,
+                    width=scale.width,
+                    heads=scale.heads,
+                    patch=self._patch(entry),
+                )
+            conditionals = CategoricalConditionals(schema, width=network.width)
+        return AnyOrderModel(schema, network, conditionals, self._protocol(entry))
+
+    def _patch(self, entry: Entry) -> int | None:
+        """The side of the patches of a network that has any."""
+        if entry.network != "patches":
+            return None
+        return SMALL_PATCH if self.images.shape.height <= SMALL_IMAGE else PATCH
+
+    def _protocol(self, entry: Entry) -> DecompositionProtocol:
+        patch = self._patch(entry)
+        if patch is None:
+            return entry.protocol(self.num_variables)
+        return RemoveGreatest(image_order("interleaved", self.images.shape, patch=patch))
+
+    def rows(self) -> ImageRows:
+        """The training images, turned and flipped where that is done."""
+        images, parts = self.images, [self.images.train]
+        if self.scale.joins_valid:
+            parts.append(images.valid)
+        return ImageRows(np.concatenate(parts), turns=self.scale.turns)
+
+    def held_out(self, entry: Entry) -> Validation:
+        """Marginal bits, estimated from a few steps of each walk, whatever is trained on."""
+        del entry
+        x = to_x(self.images.valid[:VALID_ROWS])
+        return lambda model: _marginal(model, x, VALID_STEPS, seed=0).value
+
+    def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
+        """Joint and marginal bits a dimension of test images."""
+        x = to_x(self.images.test[: self.scale.rows])
+        steps = self.num_variables if self.num_variables <= WHOLE_WALK else SOME_STEPS
+        everything = torch.ones_like(x, dtype=torch.bool)
+        return {
+            "joint": _bits(model, x, everything, steps, seed),
+            "marginal": _marginal(model, x, steps, seed=seed),
+        }
+
+
+def _marginal(model: AnyOrderModel, x: Tensor, steps: int, *, seed: int) -> Estimate:
+    query = marginal_questions(model.num_variables, len(x), seed=seed).query
+    return _bits(model, x, query, steps, seed)
+
+
+def _bits(model: AnyOrderModel, x: Tensor, query: Tensor, steps: int, seed: int) -> Estimate:
+    """Bits for each variable of the model, from all steps of the walks or from some."""
+    generator = torch.Generator().manual_seed(seed)
+    logs = stratified_log_prob(model, x, query=query, steps=steps, generator=generator)
+    return Estimate(-logs.cpu() / (math.log(2) * model.num_variables))
+
+
+@lru_cache(maxsize=1)  # an experiment asks for it again and again
+def read_images(dataset: str, folder: Path | None, size: int | None) -> Images:
+    """One of the public sets, or the digits that ship with scikit-learn."""
+    return load_images(dataset, None if dataset == BUNDLED else folder, size=size)
+
+
+PAIRS = (
+    ("mac", "ardm"),
+    ("mac_strided", "ardm"),
+    ("mac_strided", "mac"),
+    ("path", "mac"),
+    ("path_patches", "mac"),
+    ("path_patches", "path"),
+)
+"""Differences that the tables state, a - b: negative is better for a."""
+
+METRICS = ("joint", "marginal")
+
+SMALL_SETS = ("digits", "binarized_mnist", "cifar10")
+
+PAPER: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "cifar10": {"ardm": (2.86, 1.84), "mac_strided": (2.81, 1.81)},
+    "imagenet32": {"ardm": (3.60, 2.10), "mac_strided": (3.58, 2.08)},
+}
+"""Joint and marginal bits that the paper prints, for whole images of 32x32 pixels."""
+
+
+def table2(options: ImagesOptions) -> None:
+    """Trains and measures models of ImageNet32."""
+    _run("table2", "Table 2", ["imagenet32"], options)
+
+
+def table3(options: ImagesOptions) -> None:
+    """Trains and measures models of CIFAR-10, and at smaller scales of easier sets too."""
+    _run("table3", "Table 3", _sets(options), options)
+
+
+def _sets(options: ImagesOptions) -> Sequence[str]:
+    for name in options.sets or ():
+        check_choice("sets", name, [BUNDLED, *READERS])
+    if options.sets:
+        return list(dict.fromkeys(options.sets))
+    if options.scale == "paper":
+        return ["cifar10"]
+    return [BUNDLED] if options.data is None else SMALL_SETS
+
+
+def _run(name: str, title: str, sets: Sequence[str], options: ImagesOptions) -> None:
+    options.check(SCALES, IMAGE_MODELS)
+    if options.data is None and list(sets) != [BUNDLED]:
+        raise ConfigError(
+            f"The images of {', '.join(s for s in sets if s != BUNDLED)} are read from `data`: "
+            "give the folder that holds them; what is missing there is then named."
+        )
+    studies = {one: ImageStudy(one, scale_of(options.scale, one), options.data) for one in sets}
+    for study in studies.values():
+        study.data_name  # noqa: B018, a file that cannot be read stops us before the work
+    names = options.models or list(IMAGE_MODELS)
+    outcomes = {
+        one: run_experiment(name, names, study, options.out / options.scale / one, options)
+        for one, study in studies.items()
+    }
+    paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
+    kept = joint_record(options.command(name), outcomes, paired)
+    if not kept.publish(options.record, json=options.json):
+        return
+    console = report_console()
+    console.print(f"{title} at scale {options.scale}: bits a dimension; less is better")
+    for one, outcome in outcomes.items():
+        images = studies[one].images
+        printed = PAPER.get(one, {}) if images.is_public_test else {}
+        _show(console, outcome, printed, studies[one])
+    console.print(legend(IMAGE_MODELS, names))
+    if options.scale == "tiny":
+        console.print(f"\n{TOO_SHORT}")
+
+
+def _paired(outcome: Outcome) -> list[Paired]:
+    found = outcome.estimates
+    pairs = [(a, b) for a, b in PAIRS if a in found and b in found]
+    return [outcome.difference(a, b, metric) for a, b in pairs for metric in METRICS]
+
+
+def _show(
+    console: Console,
+    outcome: Outcome,
+    printed: Mapping[str, tuple[float, float]],
+    study: ImageStudy,
+) -> None:
+    n = study.num_variables
+    console.print(f"\n{outcome.data}, {n} dimensions")
+    # Published numbers of images in black and white are in nats an image.
+    nats = ["joint, nats\nan image"] if study.images.levels == 2 else []
+    paper = ["paper: joint,\nmarginal"] if printed else []
+    table = report_table("model", *METRICS, *nats, "steps", *paper)
+    for name, found in outcome.estimates.items():
+        cells = [cell(found[metric].value, found[metric].se) for metric in METRICS]
+        if nats:
+            joint = found["joint"]
+            cells.append(f"{-joint.value * n * log(2):.2f} ± {joint.se * n * log(2):.2f}")
+        steps = outcome.settings["steps"][name] or outcome.settings["settings"]["steps"]
+        cells.append(f"{steps:,}")
+        cells += [", ".join(f"{v:.2f}" for v in printed.get(name, ()))] if printed else []
+        table.add_row(name, *cells)
+    console.print(table)
+    if differences := _paired(outcome):
+        console.print(difference_table(differences, METRICS, "bits"))
+    if n > WHOLE_WALK:
+        console.print(
+            f"Walks of masked networks are estimated from {SOME_STEPS} stratified steps each.\n"
+        )

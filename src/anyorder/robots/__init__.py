@@ -1,0 +1,1 @@
+"""Robots: demonstrations, policies p(action dimensions | other dimensions, state), rollouts."""

@@ -1,0 +1,1 @@
+"""Saving: run folders with weights in safetensors and JSON, written atomically; never pickle."""

@@ -1,0 +1,229 @@
+"""Models on disk: one folder each, weights in safetensors, all else in JSON; nothing is pickled.
+
+The folder holds `model.json`, which says what the model is (its schema, and its network,
+conditionals and protocol as the arguments that build them again), and `weights.safetensors`, what
+it learnt. How they are kept whole is in `storage.py`.
+
+Nouns as JSON: a class name, and the arguments of its constructor.
+
+A noun that is saved with a model (a law, a protocol, a network) keeps every argument of its
+constructor in an attribute of the same name, so its description is read off the signature, and
+building it again is one call. Nothing is ever unpickled or evaluated.
+"""
+
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.errors import CheckpointError, nearest
+from anyorder.heads.distributions import Conditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.protocols import DecompositionProtocol
+from anyorder.lattice.query_laws import QueryLaw
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.saving.run_folder import RunFolder, as_json, make_folder, read_pair, write_pair
+from anyorder.variables import Schema
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def describe(noun: object) -> dict[str, Any]:
+    """The description of a noun: its class, and the arguments that build it again.
+
+    A schema among the arguments is left out: it is saved once, beside the nouns.
+    """
+    names = inspect.signature(type(noun)).parameters
+    arguments = {name: _plain(getattr(noun, name)) for name in names if name != "schema"}
+    return {"type": type(noun).__name__, **arguments}
+
+
+def build(description: dict[str, Any], *kinds: type[Any], schema: Schema | None = None) -> Any:
+    """Builds the noun of a description: a subclass of one of `kinds`.
+
+    Args:
+        description: From `describe`.
+        kinds: What it may be; what it is made of may be of these kinds too.
+        schema: For nouns whose constructor takes one.
+    """
+    classes = {cls.__name__: cls for kind in kinds for cls in _family(kind)}
+    try:
+        name = description["type"]
+        arguments = {
+            key: _unplain(value, kinds, schema)
+            for key, value in description.items()
+            if key != "type"
+        }
+    except (TypeError, KeyError, AttributeError):
+        raise CheckpointError(
+            f"This does not describe a part of a model: {description!r}."
+        ) from None
+    if name not in classes:
+        raise CheckpointError(
+            f'The model needs a class "{name}" that is not known here.{nearest(name, classes)} '
+            "Import the module that defines it first."
+        )
+    if "schema" in inspect.signature(classes[name]).parameters:
+        arguments["schema"] = schema
+    try:
+        return classes[name](**arguments)
+    except TypeError as error:
+        raise CheckpointError(f"The description of {name} does not fit it: {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return describe(value)
+
+
+def _unplain(value: Any, kinds: tuple[type, ...], schema: Schema | None) -> Any:
+    if isinstance(value, dict):
+        return build(value, *kinds, schema=schema)
+    if isinstance(value, list):
+        return [_unplain(item, kinds, schema) for item in value]
+    return value
+
+
+def _family(kind: type) -> list[type]:
+    children: list[type] = kind.__subclasses__()
+    return [kind, *(cls for child in children for cls in _family(child))]
+
+
+Law = QueryLaw | MaskDistribution
+
+
+class SavedModel(NamedTuple):
+    """What the folder of a model holds."""
+
+    model: AnyOrderModel
+    law: Law | None
+    notes: dict[str, Any]
+    version: str
+    """Of the anyorder that saved it."""
+
+
+def save_model(
+    folder: str | Path,
+    model: AnyOrderModel,
+    *,
+    law: Law | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Saves a model, in place of one that is already there.
+
+    Args:
+        folder: Made if it does not exist. Other files in it are left alone.
+        model: The model.
+        law: The questions that it was trained on.
+        notes: Anything that JSON can hold.
+    """
+    document = describe_model(model, law=law, notes=notes)
+    tensors = {name: tensor.detach().cpu() for name, tensor in named_tensors(model).items()}
+    make_folder(Path(folder))
+    write_pair(Path(folder), "model", document, tensors)
+
+
+def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> AnyOrderModel:
+    """Loads the model of a folder, ready to answer.
+
+    Args:
+        folder: Where `save_model` saved it; or the folder of a training run, which gives what the
+            training would have returned if it had ended at its last checkpoint.
+        device: Where the model goes.
+    """
+    return load_saved(folder, device=device).model
+
+
+def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> SavedModel:
+    """Loads the model of a folder with its query law and its notes; see `load_model`."""
+    place = Path(folder)
+    pairs = None if (place / "model.json").exists() else RunFolder(place).load("model")
+    document, tensors = pairs[0] if pairs else read_pair(place, "model")
+    try:
+        model = build_model(document)
+        law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
+        notes, version = dict(document["notes"]), str(document["anyorder"])
+    except CheckpointError:
+        raise
+    except Exception as error:  # whatever a description that was tampered with may set off
+        raise CheckpointError(
+            f'"{folder}" describes a model that cannot be built ({error!r}).'
+        ) from error
+    fill(named_tensors(model), tensors)
+    if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
+        raise CheckpointError(f'The weights of "{folder}" are no numbers: train it again.')
+    return SavedModel(model.to(device).eval(), law, notes, version)
+
+
+def describe_model(
+    model: AnyOrderModel, *, law: Law | None = None, notes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What `model.json` says of a model."""
+    parts = {
+        "schema": json.loads(model.schema.to_json()),
+        "network": describe(model.network),
+        "conditionals": describe(model.conditionals),
+        "protocol": describe(model.protocol),
+        "law": None if law is None else describe(law),
+        "notes": dict(notes or {}),
+    }
+    return as_json(parts)
+
+
+def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
+    """The model that `model.json` describes, not yet trained."""
+    _know_all("anyorder.networks", "anyorder.priors", "anyorder.heads", "anyorder.lattice")
+    # Its first weights are drawn and then overwritten: the user's random state is not for that.
+    with torch.random.fork_rng(devices=[]):
+        try:
+            schema = Schema.from_json(json.dumps(document["schema"]))
+            network = build(document["network"], MaskedNetwork, PathNetwork, schema=schema)
+            conditionals = build(document["conditionals"], Conditionals, schema=schema)
+            protocol = build(document["protocol"], DecompositionProtocol)
+        except KeyError as error:
+            raise CheckpointError(f"model.json does not describe the model's {error}.") from None
+    return AnyOrderModel(schema, network, conditionals, protocol)
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that make up what a model learnt, each once: safetensors stores no ties."""
+    parameters = dict(model.named_parameters())
+    tied = dict(model.named_parameters(remove_duplicate=False))
+    buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
+    return {**parameters, **buffers}
+
+
+@torch.no_grad()
+def fill(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copies values into the tensors of the same names, or says which do not fit."""
+    for name in (*tensors, *values):
+        found = [
+            f"shape {tuple(p[name].shape)}" if name in p else "none" for p in (values, tensors)
+        ]
+        if found[0] != found[1]:
+            raise CheckpointError(
+                f'The weights do not fit the model: of "{name}" there is {found[0]} in the file '
+                f"and {found[1]} in the model. Load it with the version of anyorder that saved it."
+            )
+    for name, tensor in tensors.items():
+        tensor.copy_(values[name])
+
+
+def _know_all(*names: str) -> None:
+    """Imports modules, and those of packages, so that the classes in them are found by name."""
+    for name in names:
+        found = importlib.import_module(name)
+        for module in pkgutil.iter_modules(getattr(found, "__path__", ())):
+            importlib.import_module(f"{name}.{module.name}")

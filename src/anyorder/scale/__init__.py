@@ -1,1 +1,0 @@
-"""The same answers from many processes, on an engine that others maintain."""

@@ -1,0 +1,1 @@
+"""Tables: columns of mixed types with missing values; files, schema, model, answers."""

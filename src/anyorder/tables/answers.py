@@ -1,0 +1,383 @@
+"""What a fitted model of a table can be asked.
+
+The frames may lack columns and cells: what is not there is marginalised, not guessed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from anyorder.diagnostics.check import Check, check_model
+from anyorder.diagnostics.evaluation import RowSample
+from anyorder.errors import QueryError, check_choice, check_count
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import information_gain
+from anyorder.inference.soft_evidence import SoftEvidence, soft_evidence
+from anyorder.lattice.query_laws import QueryLaw
+from anyorder.lattice.random_sets import seeded
+from anyorder.tables.categories import CategoryColumn
+from anyorder.tables.columns import NumberColumn
+from anyorder.tables.conditional import Conditional
+from anyorder.tables.engine import (
+    best_guesses,
+    cell_surprise,
+    draw_rows,
+    fill_gaps,
+    level_probabilities,
+    log_prob_in_units,
+    row_log_prob,
+)
+from anyorder.tables.evaluation import PrivacyCheck, column_skill, nearest_records
+from anyorder.tables.questions import (
+    Names,
+    column_set,
+    column_sets,
+    doubt_question,
+    listed_names,
+    named_sets,
+    read_evidence,
+    rows_to_ask,
+)
+from anyorder.tables.schema import TableSchema
+from anyorder.tables.type_inference import marked
+
+How = Literal["sample", "mean", "mode"]
+
+SOFT_DRAWS = 1024
+"""Draws that stand for evidence by intervals and sets."""
+
+CHECKED_ROWS = 2000
+"""Rows of a check unless told otherwise: enough for errors of a percent, within a minute or so."""
+
+
+class UnfittedError(QueryError, NotFittedError):  # type: ignore[misc]
+    """A model was asked before it was fitted: ours, and scikit-learn's."""
+
+
+class TableAnswers:
+    """Questions to a table; `TableModel` adds how it is fitted."""
+
+    table_: TableSchema
+    model_: AnyOrderModel
+    target_: str | None
+    queries_: QueryLaw
+    feature_names_in_: NDArray[Any]
+
+    def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
+        """The log-likelihood, in nats and in the units of the columns, of each row.
+
+        Args:
+            X: Rows. It may lack columns that the question does not use.
+            query: Columns that are asked; by default, all that a row has and that is not given.
+            given: Columns that are known; a gap there is unknown in that row.
+        """
+        frame, table = self._frame(X), self._fitted()
+        named = named_sets(table, query, given)  # names are checked before cells are read
+        if query is not None:
+            doubt_question(self.queries_, self.model_.protocol, *named)
+        x, missing = table.encode(frame, needs=listed_names(query, argument="query"))
+        asked, known = column_sets(self.table_, missing, query=query, given=given)
+        sets = {"query": asked, "given": known}
+        return log_prob_in_units(self.model_, self.table_, frame, x, **sets).numpy()
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """The log-likelihood of all that each row has."""
+        return self.log_prob(X)
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The mean log-likelihood of rows."""
+        frame = self._frame(X)
+        if y is not None and self.target_ is not None:
+            frame = frame.assign(**{self.target_: np.asarray(y)})
+        return float(self.log_prob(frame).mean())
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Draws rows, given values, intervals `(low, high)` or lists of levels.
+
+        Returns:
+            A frame like the one that was fitted. With intervals or lists, `attrs` holds the
+            `effective_sample_size` of the importance sampling behind it; see `soft_evidence`.
+        """
+        check_count("n_samples", n_samples)
+        generator = seeded(random_state)
+        known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
+        x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
+        doubt_question(self.queries_, self.model_.protocol, ~known.known, known.known)
+        drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
+        frame = self.table_.decode(drawn)
+        for name, value in (given or {}).items():  # as it was given, not as float32 has it
+            if isinstance(value, float | np.floating) and frame[name].dtype == np.float64:
+                frame[name] = float(value)
+        if known.is_drawn:
+            size = min(known.effective_sample_size, n_samples)
+            frame.attrs["effective_sample_size"] = size
+        return frame
+
+    def conditional(
+        self,
+        column: str,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = 0,
+    ) -> Conditional:
+        """The distribution of a column, given values, intervals `(low, high)` or lists of levels.
+
+        Args:
+            column: What it is about.
+            given: What is known.
+            random_state: Of the draws that stand for intervals and lists.
+        """
+        column = str(column)  # as `fit` took the names of columns
+        asked = column_set(self._fitted(), column, argument="column", allow_context=False)
+        known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
+        place = int(asked.nonzero()[0])
+        if known.known[place]:
+            raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')
+        targets = torch.full((len(known.x), 1), place)
+        doubt_question(self.queries_, self.model_.protocol, asked, known.known)
+        sets = known.known.expand(len(known.x), -1)
+        with torch.no_grad():
+            features = self.model_.features(known.x, sets, targets)[:, 0]
+        return Conditional(self.table_[column], place, self.model_, features, known)
+
+    def impute(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        draws: int = 1,
+        how: How = "sample",
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Fills the gaps of a frame, given all that each row has.
+
+        Args:
+            X: Rows with gaps; columns that it lacks are gaps too.
+            draws: How many completed frames.
+            how: "sample" draws gaps together, as they belong together; "mean" and "mode" give the
+                best guess for each gap by itself (a category has no mean: its mode).
+            random_state: The same gives the same draws.
+
+        Returns:
+            The frame with the dtypes and the columns of training; with several draws, under an
+            index of (draw, row).
+        """
+        check_choice("how", how, get_args(How))
+        check_count("draws", draws)
+        frame = self._frame(X)
+        x, missing = self._fitted().encode(frame)
+        if how != "sample":
+            return self._guessed(frame, x, missing, mean=how == "mean")
+        generator = seeded(random_state)
+        filled = fill_gaps(self.model_, x, missing, draws=draws, generator=generator)
+        frames = [self._framed(self.table_.decode(filled[:, i]), frame) for i in range(draws)]
+        if draws == 1:
+            return frames[0]
+        rows = frame.index.names if frame.index.nlevels > 1 else ["row"]
+        return pd.concat(frames, keys=range(draws), names=["draw", *rows])
+
+    def transform(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """Fills gaps by their best guesses, for pipelines."""
+        return self.impute(X, how="mean")
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The columns of `transform`, for pipelines."""
+        del input_features
+        return np.array(self._fitted().layout, dtype=object)
+
+    def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
+        """The mean of a number, or the most probable level, given all else that a row has."""
+        name, x, known = self._without_target(X, target)
+        asked = torch.zeros_like(known)
+        asked[:, self.table_.names.index(name)] = True
+        (guess,) = best_guesses(self.model_, self.table_, x, known, asked, mean=True).values()
+        return guess.to_numpy()
+
+    def predict_proba(self, X: Any, *, target: str | None = None) -> pd.DataFrame:  # noqa: N803
+        """The probability of each level of a column given all else that a row has."""
+        name, x, known = self._without_target(X, target)
+        column = self.table_[name]
+        if not isinstance(column, CategoryColumn):
+            raise QueryError(f'"{name}" is no category: ask `conditional` for its distribution.')
+        found = level_probabilities(self.model_, x, known, self.table_.names.index(name))
+        return pd.DataFrame(found.numpy(), index=self._frame(X).index, columns=list(column.levels))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The levels of the column that `fit` was given as `y`, in the order of `predict_proba`."""
+        target = getattr(self, "target_", None)
+        column = None if target is None else self.table_[target]
+        if not isinstance(column, CategoryColumn):
+            raise AttributeError("Only a model that was fitted with a category as `y` has classes.")
+        return np.array(column.levels)
+
+    def outliers(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """How surprising each row and each of its cells is, in nats: minus log-likelihoods.
+
+        Numbers are measured in normal scores, so that columns can be compared. A cell's surprise is
+        that of its value given all other cells of its row; a row's is the mean of its cells along
+        the canonical path.
+
+        Returns:
+            A column "row" ("row_" if there is one of that name already), and one for each column of
+            the model; gaps have no surprise.
+        """
+        frame = self._frame(X)
+        x, missing = self._fitted().encode(frame)
+        have = ~missing
+        rows = -row_log_prob(self.model_, x, query=have, given=torch.zeros_like(have))
+        cells = cell_surprise(self.model_, x, missing)
+        whole = "row"
+        while whole in self.table_.names:
+            whole += "_"
+        found = {whole: rows / have.sum(dim=1)}
+        found |= dict(zip(self.table_.names, cells.T, strict=True))
+        return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
+
+    def skill(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """How well each column is guessed from the rest of its row, beside one guess for all rows.
+
+        Args:
+            X: Rows that the model was not trained on.
+
+        Returns:
+            A row for each column: what its errors are ("distance", of times "seconds", or shares
+            "wrong"), the `cells` that were guessed, the mean `error`, that of one guess for all
+            rows (`alone`), the share of it that is saved (`gain`) and its standard error (`se`).
+        """
+        table = self._fitted()
+        x, missing = table.encode(self._frame(X))
+        found = column_skill(self.model_, table, x, missing)
+        return pd.DataFrame({one.column: one.to_json() for one in found}).T.infer_objects()
+
+    def privacy(
+        self, samples: Any, train: Any, held_out: Any, *, random_state: int | None = 0
+    ) -> PrivacyCheck:
+        """Whether samples are nearer to rows that were trained on than to rows that were not.
+
+        Args:
+            samples: Rows that were drawn.
+            train: Rows that were trained on.
+            held_out: Rows of the same kind that were not.
+            random_state: Of the choice of as many trained rows as there are held-out ones.
+        """
+        frames = [self._frame(rows) for rows in (samples, train, held_out)]
+        encoded = [self._fitted().encode(frame) for frame in frames]
+        return nearest_records(self.table_.schema, *encoded, generator=seeded(random_state))
+
+    def check(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        rows: int = CHECKED_ROWS,
+        random_state: int | None = 0,
+        progress: bool = False,
+    ) -> Check:
+        """How far the model agrees with itself and with rows that it was not trained on.
+
+        Args:
+            X: Rows, with gaps as they are.
+            rows: At most so many of them, chosen at random, are looked at.
+            random_state: Of that choice, and of the questions that are asked.
+            progress: Whether a line shows how far it is.
+
+        Returns:
+            What was found: `.sentences()`, `.to_json()` and `.plot()`.
+        """
+        seed = 0 if random_state is None else random_state
+        sample = RowSample(rows, seed=seed)
+        sample.add(*self._fitted().encode(self._frame(X)))
+        return check_model(self.model_, sample.x, sample.missing, seed=seed, progress=progress)
+
+    def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
+        """How many nats learning each other column is expected to tell about `target`."""
+        evidence = read_evidence(self._fitted(), given)
+        if evidence.regions:
+            raise QueryError("`given` must hold values here, no intervals or lists.")
+        asked = column_set(self.table_, target, argument="target", allow_context=False)
+        place = int(asked.nonzero()[0])
+        if evidence.given[place]:
+            raise QueryError(f'"{target}" is both asked and given: drop it from `given`.')
+        found = {
+            name: float(information_gain(self.model_, evidence.x, place, i, given=evidence.given))
+            for i, name in enumerate(self.table_.names)
+            if i != place and not evidence.given[i]
+        }
+        return pd.Series(found, name="nats", dtype=float).sort_values(ascending=False)
+
+    def _fitted(self) -> TableSchema:
+        if not hasattr(self, "model_"):
+            raise UnfittedError("This model knows nothing yet: call `fit` or `load` first.")
+        return self.table_
+
+    def _frame(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        return rows_to_ask(X, self._fitted(), list(self.feature_names_in_))
+
+    def _evidence(
+        self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
+    ) -> SoftEvidence:
+        """What is known of one row; so many draws of it where intervals or lists are given."""
+        evidence = read_evidence(self._fitted(), given)
+        return soft_evidence(
+            self.model_,
+            evidence.x,
+            given=evidence.given,
+            regions=evidence.regions,
+            n=draws if evidence.regions else 1,
+            generator=generator,
+        )
+
+    def _without_target(self, X: Any, target: str | None) -> tuple[str, Tensor, Tensor]:  # noqa: N803
+        """The column to predict, and all else that the rows have."""
+        self._fitted()
+        name = self.target_ if target is None else str(target)
+        if name is None:
+            raise QueryError("`target` must name the column to predict: fit without `y` has none.")
+        asked = column_set(self.table_, name, argument="target", allow_context=False)
+        x, missing = self.table_.encode(self._frame(X).drop(columns=name, errors="ignore"))
+        doubt_question(self.queries_, self.model_.protocol, asked, ~missing.all(dim=0))
+        return name, x, ~missing
+
+    def _guessed(
+        self, frame: pd.DataFrame, x: Tensor, missing: Tensor, *, mean: bool
+    ) -> pd.DataFrame:
+        """The frame with the best guess in each gap."""
+        x = x.clone()
+        found = best_guesses(self.model_, self.table_, x, ~missing, missing, mean=mean)
+        for place, guesses in found.items():
+            codes, _ = self.table_.query[place].encode(guesses)
+            x[missing[:, place], place] = torch.from_numpy(codes).to(x)
+        filled = self.table_.decode(x)
+        return self._framed(filled, frame)
+
+    def _framed(self, filled: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+        """Completed rows under the frame's index; cells that were there stay as they were."""
+        found = filled.set_index(frame.index)
+        ignored = {name for name, _, _ in self.table_.ignored}
+        for name in self.table_.layout:
+            if name not in frame.columns:
+                continue
+            series = frame[name]
+            there = ~(marked(series, self.table_.missing_values) | series.isna().to_numpy())
+            if name in ignored or (there.all() and found[name].dtype == series.dtype):
+                found[name] = series
+            elif found[name].dtype == series.dtype:
+                found[name] = series.where(there, found[name])
+            elif isinstance(column := self.table_[name], NumberColumn):
+                # Not by their codes, whose float32 does not hold long numbers and times.
+                kept = column.kept(series[there])
+                if kept.dtype != found[name].dtype:
+                    found[name] = found[name].astype(kept.dtype)
+                found.loc[there, name] = kept.array
+        return found

@@ -1,0 +1,435 @@
+"""The verbs for tables that read and write files: fit, impute, sample.
+
+The verb `query`: the distribution of columns given what is known, as words, bars or a plot.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from anyorder.cli.console import check_target, note, plain, records, show, show_rows, words
+from anyorder.cli.notation import (
+    Question,
+    check_questions,
+    read_given,
+    read_names,
+    read_queries,
+    read_types,
+)
+from anyorder.cli.resume import making_room, told_by_flags
+from anyorder.cli.runs import finished_step, read_run, told_by
+from anyorder.cli.streams import STREAM, reading, told, writing
+from anyorder.errors import ConfigError, QueryError, check_count, check_seed
+from anyorder.reproduce.record import print_json
+from anyorder.tables.advice import (
+    declaring,
+    doubts,
+    doubts_of_decimals,
+    ending,
+    naming_rows,
+    suggestions,
+    trust_in,
+    way_out,
+)
+from anyorder.tables.answers import How
+from anyorder.tables.columns import NumberColumn
+from anyorder.tables.conditional import Conditional, as_label
+from anyorder.tables.csv_dialect import Told
+from anyorder.tables.files import PARQUET, as_frame, read_written, write_chunks
+from anyorder.tables.fitting import Missing, split
+from anyorder.tables.model import TableModel
+from anyorder.tables.parsing import in_form
+from anyorder.tables.questions import column_set, named_sets
+from anyorder.tables.schema import TableSchema
+from anyorder.tables.scoring import Completion, Crew, Running, Scoring, crew, parts, table_run
+from anyorder.training.settings import is_first_process
+
+ROWS_AT_ONCE = 8192
+"""Completed or drawn rows in memory."""
+
+LARGEST_INTEGER = 2**63
+"""What a column of integers no longer holds."""
+
+VERBATIM = ("category", "ignore")
+"""Types of columns whose cells are kept as they are written: 01234 is then no number."""
+
+
+def fit_table(
+    file: Path,
+    *,
+    out: Path,
+    queries: str | None,
+    context: str | None,
+    types: str | None,
+    missing_values: str | None,
+    decimal: str | None,
+    missing: Missing,
+    minutes: float | None,
+    steps: int | None,
+    seed: int,
+    overwrite: bool,
+    **shape: Any,
+) -> None:
+    """Fits a table and saves the model; see `anyorder fit --help`."""
+    check_seed(seed)
+    questions, declared = read_queries(queries), read_types(types)
+    columns: dict[str, Any] = {
+        "types": declared,
+        "missing_values": read_names(missing_values, option="--missing-values"),
+        "context": read_names(context, option="--context"),
+    }
+    text = [name for name, kind in declared.items() if kind in VERBATIM]
+    with reading(file) as source:
+        known = Told(columns["missing_values"], text, decimal=decimal or "")
+        read, dialect = read_written(source, known)
+        frame = as_frame(read)
+    table = TableSchema.infer(frame, **columns)
+    left_out = _left_out(frame, table, {*declared, *_names(questions)})
+    if left_out:
+        columns["types"] = {**declared, **dict.fromkeys(left_out, "ignore")}
+        table = TableSchema.infer(frame, **columns)
+    check_questions(table, questions)
+    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+    if steps is not None:
+        budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
+    model = TableModel(
+        queries="any" if questions is None else questions,
+        missing=missing,
+        random_state=seed,
+        **columns,
+        **budget,
+        **{name: size for name, size in shape.items() if size is not None},
+    )
+    name = "standard input" if str(file) == STREAM else file.name
+    if is_first_process():
+        seen = f" ({dialect.words})" if dialect and dialect.words else ""
+        title = f"{name}: {len(frame):,} rows{seen}"
+        show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+        for column in left_out:
+            note(
+                f'"{column}" says which row it is and nothing of it, so it is left out; '
+                f"{declaring(column, 'category')} keeps it."
+            )
+        found = [*doubts(frame, table), *doubts_of_decimals(dialect, declared=decimal is not None)]
+        for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
+            if warning is not None:
+                note(f"warning: {warning}")
+    training = out / "training"
+    room = making_room(out, overwrite=overwrite, file=file)
+    with room, told_by_flags(out, model, table, file=name):
+        done = finished_step(training)
+        model.set_params(progress=done is None).fit(frame, folder=training)
+        if is_first_process():
+            model.save(out)
+    if is_first_process():
+        state = (
+            ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
+        )
+        note(f"{state}Saved in {out}.{_held_out(model, frame)}")
+        note(trust_in(out))
+        note("Try:")
+        for command in suggestions(model, frame, questions, file=file, out=out):
+            note(f"  {command}")
+
+
+def _left_out(frame: pd.DataFrame, table: TableSchema, wanted: set[str]) -> list[str]:
+    """Columns that name rows, unless the user speaks of them or nothing else is there."""
+    found = [name for name in naming_rows(frame, table) if name not in wanted]
+    return found if len(found) < len(table.names) else []
+
+
+def _names(questions: Sequence[Question] | None) -> Iterator[str]:
+    """All columns that questions speak of."""
+    for given, query, _ in questions or ():
+        yield from (*given, *query)
+
+
+def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
+    """How well the model predicts the rows that it was not trained on, in words."""
+    rows = split(len(frame), model.validation_share, model.random_state or 0)[1]
+    if not len(rows):
+        return ""
+    found = Running()
+    found.add(torch.from_numpy(model.log_prob(frame.iloc[rows.numpy()])))
+    return f" {found.count:,} held-out rows: {found} nats a row."
+
+
+def impute_table(
+    run: Path,
+    file: Path,
+    *,
+    out: Path,
+    draws: int,
+    how: How,
+    seed: int,
+    workers: int,
+    cluster: str | None,
+) -> None:
+    """Fills the gaps of a file; see `anyorder impute --help`."""
+    check_seed(seed)
+    check_target(out, file)
+    if check_count("draws", draws) > 1 and how != "sample":
+        raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
+    (table, folder), gaps = table_run(run), 0
+    work = Completion(folder, draws, how)
+    with (
+        reading(file) as source,
+        writing(out) as target,
+        crew(workers=workers, cluster=cluster) as hands,
+    ):
+        read = parts(table, source, rows=max(1, ROWS_AT_ONCE // draws), seed=seed)
+
+        def completed(hands: Crew) -> Iterator[pd.DataFrame]:
+            nonlocal gaps
+            for frame, filled in hands(work, read):
+                gaps += filled
+                yield as_written(frame, table, target)
+
+        known = told_by(table, source)
+        rows = write_chunks(completed(hands), target, like=source, told=known) // draws
+    note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
+
+
+def score_table(
+    run: Path,
+    file: Path,
+    *,
+    out: Path,
+    query: str | None,
+    given: str | None,
+    workers: int,
+    cluster: str | None,
+) -> None:
+    """Writes the log-likelihood of each row; see `anyorder score --help`."""
+    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    check_target(out, file)
+    table, folder = table_run(run)
+    named_sets(table, asked, known, prefix="--")
+    work, empty = Scoring(folder, asked or None, known or None), 0
+    with (
+        reading(file) as source,
+        writing(out) as target,
+        crew(workers=workers, cluster=cluster) as hands,
+    ):
+
+        def scored(hands: Crew) -> Iterator[pd.DataFrame]:
+            nonlocal empty
+            for scores in hands(work, parts(table, source, rows=ROWS_AT_ONCE)):
+                empty += int(scores["log_prob"].isna().sum())
+                yield scores
+
+        rows = write_chunks(scored(hands), target, like=source, told=told_by(table, source))
+    left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
+    note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
+
+
+def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:
+    """Numbers and dates as text files have them: see `as_text`."""
+    return frame if file.suffix.lower() in PARQUET else as_text(frame, table)
+
+
+def as_text(frame: pd.DataFrame, table: TableSchema) -> pd.DataFrame:
+    """Whole numbers without the point that gaps brought them, and dates in the form of training."""
+    found = frame.copy(deep=False)
+    for column in (*table.query, *table.context):
+        if not isinstance(column, NumberColumn) or column.name not in frame.columns:
+            continue
+        values = frame[column.name]
+        if column.measurement.form:
+            found[column.name] = in_form(values, column.measurement.form)
+        elif column.is_whole and values.dtype == np.float64 and _all_whole(values):
+            found[column.name] = values.astype("Int64")
+    return found
+
+
+def _all_whole(values: pd.Series) -> bool:
+    """Whether integers hold them; a known cell stays as it is, also among whole numbers."""
+    there = values.dropna()
+    return bool(((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all())
+
+
+def sample_table(
+    run: Path, *, n: int, given: str | None, out: Path | None, seed: int, json: bool
+) -> None:
+    """Draws rows; see `anyorder sample --help`."""
+    check_count("n", n)
+    check_seed(seed)
+    if json and out is not None:
+        raise ConfigError("`--json` prints the rows and `--out` writes them: drop one of them.")
+    if out is not None:
+        check_target(out)
+    model = read_run(run, TableModel)
+    known = read_given(model.table_, given)
+    sizes: list[float] = []
+
+    def drawn() -> Iterator[pd.DataFrame]:
+        for number, start in enumerate(range(0, n, ROWS_AT_ONCE)):
+            rows = min(ROWS_AT_ONCE, n - start)
+            frame = model.sample(rows, given=known, random_state=seed + number)
+            sizes.append(frame.attrs.pop("effective_sample_size", float("inf")))
+            yield frame
+
+    if out is not None:
+        with writing(out) as target:
+            frames_out = (as_written(frame, model.table_, target) for frame in drawn())
+            rows_out = write_chunks(frames_out, target)
+        note(f"Drew {rows_out:,} rows: {told(out)}")
+    elif json:
+        print_json({"rows": records(pd.concat(drawn()))})
+    else:
+        tables = show_rows(as_text(pd.concat(drawn()), model.table_))
+        if tables > 1:
+            note(
+                f"The columns are in {tables} tables, because the terminal is narrow: `--out "
+                "rows.csv` or `--json` has each row in one piece."
+            )
+    if sum(sizes) < EVEN * n:
+        note(
+            "What is given by intervals or lists is rare in the model, so that rows repeat it: "
+            f"{n:,} rows are worth {sum(sizes):,.0f} independent ones (the effective sample size)."
+        )
+
+
+QUANTILES = (0.01, 0.1, 0.25, 0.75, 0.9, 0.99)
+"""Shares whose quantiles are shown beside the median and the 90% interval."""
+
+MOST_LEVELS, MOST_REPEATED = 20, 5
+"""So many levels of a category, and so many repeated values of a number, are shown."""
+
+EVEN = 0.99
+"""From this share of draws on that count, weights are as good as equal: nothing is said of them."""
+
+BAR = 30
+"""Characters of a bar of probability 1."""
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+PLOTS = (".png", ".svg", ".pdf")
+
+
+def query_table(
+    run: Path, *, of: str, given: str | None, plot: Path | None, seed: int, json: bool
+) -> None:
+    """Answers p(columns | what is known), each column by itself; see `anyorder query --help`."""
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise ConfigError(f'`--plot` must be a .png, .svg or .pdf file; got "{plot}".')
+    columns = read_names(of, option="--of")
+    if not columns:
+        raise QueryError("`--of` must name a column.")
+    model = read_run(run, TableModel)
+    column_set(model.table_, columns, argument="--of", allow_context=False)
+    known = read_given(model.table_, given)
+    found = {name: model.conditional(name, given=known, random_state=seed) for name in columns}
+    if plot is not None:
+        _plot(list(found.values()), given, plot)
+    size = min(conditional.effective_sample_size for conditional in found.values())
+    if json:
+        answers = {name: described(conditional) for name, conditional in found.items()}
+        sampled = None if math.isinf(size) else size
+        print_json({"given": given or "", "of": answers, "effective_sample_size": sampled})
+        return
+    for name, conditional in found.items():
+        _show(conditional, f"p({name} | {given})" if given else f"p({name})")
+    draws = len(next(iter(found.values())).weights)
+    if size < EVEN * draws:
+        note(
+            f"What is given by intervals or lists stands as {draws:,} weighted draws. They are "
+            f"worth {size:,.0f} equal ones (the effective sample size): the fewer, the more "
+            "another --seed changes the answer."
+        )
+
+
+def described(conditional: Conditional) -> dict[str, Any]:
+    """A distribution as plain values, for JSON."""
+    if not isinstance(conditional.column, NumberColumn):
+        levels = conditional.probabilities().sort_values(ascending=False, kind="stable")
+        listed = [{"level": plain(k), "probability": p} for k, p in levels.items()]
+        return {"kind": conditional.column.kind, "levels": listed}
+    low, high = conditional.interval(0.9)
+    return {
+        "kind": conditional.column.kind,
+        "mean": plain(conditional.mean()),
+        "median": plain(conditional.median()),
+        "interval_90": [plain(low), plain(high)],
+        "quantiles": {f"{share:g}": plain(value) for share, value in _quantiles(conditional)},
+        "repeated": [{"value": plain(v), "probability": p} for v, p in repeated(conditional)],
+    }
+
+
+def _quantiles(conditional: Conditional) -> list[tuple[float, Any]]:
+    return [(share, conditional.quantile(share)) for share in QUANTILES]
+
+
+def repeated(conditional: Conditional) -> list[tuple[Any, float]]:
+    """The repeated values of a number with their probabilities, the most probable first."""
+    column = conditional.column
+    if not isinstance(column, NumberColumn) or not column.atom_values:
+        return []
+    values = column.restore(np.array(column.atom_values))
+    probabilities = conditional.pdf(values)
+    best = np.argsort(-probabilities, kind="stable")[:MOST_REPEATED]
+    return [(values.iloc[place], float(probabilities[place])) for place in best]
+
+
+def _show(conditional: Conditional, title: str) -> None:
+    if isinstance(conditional.column, NumberColumn):
+        _show_number(conditional, title)
+        return
+    levels = conditional.probabilities().sort_values(ascending=False, kind="stable")
+    top = levels.iloc[:MOST_LEVELS]
+    _show_bars({words(level): share for level, share in top.items()}, title)
+    if len(levels) > len(top):
+        rest = levels.iloc[MOST_LEVELS:]
+        note(f"{len(rest):,} other levels have {rest.sum():.1%} together.")
+
+
+def _show_number(conditional: Conditional, title: str) -> None:
+    low, high = conditional.interval(0.9)
+    rows = [
+        ("mean", words(conditional.mean())),
+        ("median", words(conditional.median())),
+        ("90% lies in", f"{words(low)} .. {words(high)}"),
+    ]
+    for share, value in _quantiles(conditional):
+        rows.append((f"{share:.0%} lies below", words(value)))
+    show(["", conditional.column.name], rows, title=title, numbers=[conditional.column.name])
+    often = repeated(conditional)
+    if often:
+        _show_bars({words(value): share for value, share in often}, "Repeated values")
+
+
+def _show_bars(shares: Mapping[str, float], title: str) -> None:
+    rows = [(level, f"{share:.1%}", bar(share)) for level, share in shares.items()]
+    show(["value", "probability", ""], rows, title=title, numbers=["probability"])
+
+
+def bar(share: float) -> str:
+    """A bar as long as a probability, in eighths of a character.
+
+    Example:
+        >>> bar(0.5)
+        '███████████████'
+    """
+    full, part = divmod(round(share * BAR * 8), 8)
+    return ("█" * full + EIGHTHS[part]).rstrip()
+
+
+def _plot(conditionals: list[Conditional], given: str | None, path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError('Plots need matplotlib: pip install "anyorder[plot]".') from None
+    figure = Figure(figsize=(6, 3.5 * len(conditionals)), layout="constrained")
+    places = figure.subplots(len(conditionals), squeeze=False)[:, 0]
+    for conditional, axes in zip(conditionals, places, strict=True):
+        conditional.plot(axes)
+    if given:
+        figure.suptitle(as_label(f"given {given}"), wrap=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160)
+    note(f"Plotted: {path}")

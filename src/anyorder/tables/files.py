@@ -1,0 +1,379 @@
+"""Tables in memory and in files, all as pandas frames.
+
+CSV (also tab-separated, also compressed) and Parquet are read whole or in chunks of bounded memory.
+What separates the cells of a CSV file, and what parts decimals, is told by its first lines:
+`dialects`, `decimals`.
+In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, None and their like.
+A "?" is text unless it is declared in `missing_values`.
+"""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from anyorder.errors import ConfigError, SchemaError, check_choice, check_count
+from anyorder.tables.csv_dialect import (
+    GAPS,
+    NOTHING_TOLD,
+    Dialect,
+    Told,
+    check_header,
+    csv_options,
+    dialect_of,
+    in_sentences,
+    names_of_digits,
+    refuse_doubles,
+    separator_of,
+    with_points,
+)
+from anyorder.tables.parsing import SIGNS
+from anyorder.tables.type_inference import marked
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PARQUET = (".parquet", ".pq")
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""What can be written piece by piece."""
+
+
+def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A frame of what people have: a frame, an array, lists by name, records, polars or Arrow.
+
+    Args:
+        data: A pandas frame, a 2-d numpy array, a dict of lists, a list of dicts, or anything
+            that has `to_pandas()`.
+        columns: The names of an array's columns; without them "x0", "x1" and so on.
+
+    Example:
+        >>> as_frame(np.zeros((2, 3))).columns.tolist()
+        ['x0', 'x1', 'x2']
+    """
+    if columns is not None and not isinstance(data, np.ndarray):
+        raise ConfigError("`columns` names the columns of an array; other data has its own names.")
+    frame = _framed(data, columns)
+    if frame.columns.nlevels > 1:
+        raise SchemaError("A table must have one row of column names; got several. Join them.")
+    names = [_name(name, place) for place, name in enumerate(frame.columns)]
+    refuse_doubles(names)
+    if not frame.shape[0] or not frame.shape[1]:
+        raise SchemaError(
+            f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
+            f"{frame.shape[1]} columns."
+        )
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
+
+
+def _framed(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        return _from_array(data, columns)
+    if isinstance(data, dict) or (
+        isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    ):
+        try:
+            return pd.DataFrame(data)
+        except ValueError as error:
+            raise SchemaError(
+                f"A dict must hold one list a column, all of one length ({error})."
+            ) from None
+    if hasattr(data, "to_pandas"):
+        with _pyarrow_needed():
+            frame = data.to_pandas()
+        if isinstance(frame, pd.DataFrame):
+            return frame
+    raise SchemaError(
+        "A table must be a pandas, polars or Arrow frame, a 2-d numpy array, a dict of lists or a "
+        f"list of dicts; got {type(data).__name__}."
+    )
+
+
+def _from_array(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if data.ndim != 2:
+        raise SchemaError(f"An array must have two dimensions, rows and columns; got {data.ndim}.")
+    names = [f"x{place}" for place in range(data.shape[1])] if columns is None else list(columns)
+    if len(names) != data.shape[1]:
+        raise SchemaError(
+            f"`columns` must name each column of the array; got {len(names)} names for "
+            f"{data.shape[1]} columns."
+        )
+    return pd.DataFrame(data, columns=names).infer_objects()
+
+
+def _name(name: object, place: int) -> str:
+    if name is None or name != name or name == "":
+        raise SchemaError(f"Every column must have a name; column {place} has none.")
+    return str(name)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file is a table by its ending."""
+    try:
+        return bool(_kind(Path(path)))
+    except ConfigError:
+        return False
+
+
+def read_table(
+    path: str | Path,
+    *,
+    missing_values: Sequence[Any] = (),
+    text: Iterable[str] = (),
+    decimal: str = "",
+) -> pd.DataFrame:
+    """Reads a .csv, .tsv (also compressed) or .parquet file.
+
+    What parts the decimals of the columns of a CSV file is in `attrs["decimals"]`; a model that is
+    fitted to the frame reads later files alike.
+
+    Args:
+        path: Of the file; its ending says what it is.
+        missing_values: What else stands for a gap in it, such as "?" or -999.
+        text: Columns whose cells stay as they are written in a CSV file: 01234 is then no number.
+        decimal: What parts decimals in columns of a CSV file that do not show it: "." or ",".
+    """
+    if decimal:
+        check_choice("decimal", decimal, SIGNS)
+    return read_written(path, Told(missing_values, {*text}, decimal=decimal))[0]
+
+
+def read_written(path: str | Path, told: Told) -> tuple[pd.DataFrame, Dialect | None]:
+    """Reads a file, and how its cells are written if it is CSV; see `read_table`."""
+    file = _existing(path)
+    with in_sentences(file):
+        if _kind(file) in PARQUET:
+            return _without(_parquet().read_table(file).to_pandas(), told.missing_values), None
+        usual = SEPARATORS[_kind(file)]
+        verbatim = {*told.text, *names_of_digits(file, separator_of(file, usual))}
+        told = told._replace(text=verbatim)
+        dialect = dialect_of(file, usual, told)
+        options = csv_options(dialect, told)
+        frame = pd.read_csv(file, dtype=dict.fromkeys(verbatim, str), **options)
+        frame = with_points(frame, dialect.decimals, text=verbatim)
+        frame.attrs["decimals"] = dialect.decimals.as_read()
+        return frame, dialect
+
+
+def read_chunks(
+    path: str | Path,
+    *,
+    rows: int,
+    missing_values: Sequence[Any] = (),
+    text: Iterable[str] = (),
+    untouched: Iterable[str] = (),
+    decimals: Mapping[str, str] | None = None,
+) -> Iterator[pd.DataFrame]:
+    """Reads a file in frames of at most so many rows, one at a time in memory; see `read_table`.
+
+    The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
+    Columns that are `untouched` have no gaps but empty cells: "NA" and "?" are what they say.
+    `decimals` are those of a model that the file is for.
+    """
+    check_count("rows", rows)
+    file, kept = _existing(path), {*untouched}
+    if _kind(file) in PARQUET:
+        return _parquet_chunks(_parquet(), file, rows, missing_values, kept)
+    return _csv_chunks(file, rows, Told(missing_values, {*text} | kept, decimals or {}), kept)
+
+
+def column_names(path: str | Path) -> list[str]:
+    """The names of the columns of a file; none of an empty Parquet file."""
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
+    with in_sentences(file):
+        separator = separator_of(file, SEPARATORS[_kind(file)])
+        check_header(file, separator)
+        return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
+
+
+def written_like(path: str | Path, told: Told = NOTHING_TOLD) -> Dialect | None:
+    """How the cells of a CSV file are written; None for a Parquet file."""
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return None
+    with in_sentences(file):
+        return dialect_of(file, SEPARATORS[_kind(file)], told)
+
+
+def _parquet_chunks(
+    parquet: Any, file: Path, rows: int, missing_values: Sequence[Any], untouched: set[str]
+) -> Iterator[pd.DataFrame]:
+    with in_sentences(file), parquet.ParquetFile(file) as source:
+        for batch in source.iter_batches(batch_size=rows):
+            frame = batch.to_pandas()
+            yield _without(frame, missing_values, among=[c for c in frame if c not in untouched])
+
+
+def _csv_chunks(file: Path, rows: int, told: Told, untouched: set[str]) -> Iterator[pd.DataFrame]:
+    with in_sentences(file):
+        dialect = dialect_of(file, SEPARATORS[_kind(file)], told)
+        options = csv_options(dialect, told)
+        if untouched:
+            gaps = [*GAPS, *options["na_values"]]
+            names = column_names(file)
+            options["na_values"] = {name: "" if name in untouched else gaps for name in names}
+            options["keep_default_na"] = False
+        kept = dict.fromkeys(told.text, str)
+        with pd.read_csv(file, chunksize=rows, dtype=kept, **options) as source:
+            for chunk in source:
+                yield with_points(chunk, dialect.decimals, text=told.text)
+
+
+def write_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Writes a frame, without its index, to a .csv, .tsv (also compressed) or .parquet file."""
+    file = Path(path)
+    kind = _kind(file)
+    if kind in PARQUET:
+        _parquet()
+        frame.to_parquet(file, engine="pyarrow", index=False)
+    else:
+        frame.to_csv(file, index=False, sep=SEPARATORS[kind])
+
+
+def write_chunks(
+    frames: Iterable[pd.DataFrame],
+    path: str | Path,
+    *,
+    like: Path | None = None,
+    told: Told = NOTHING_TOLD,
+) -> int:
+    """Writes frames one after another into one file; returns how many rows.
+
+    The file is written aside and takes its name at the end, so that it is there whole or not at
+    all. A link is written through.
+
+    Args:
+        frames: All with the columns of the first one; Parquet also keeps its types.
+        path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
+        like: A file whose separators and decimal commas are taken over, if its ending is the same.
+        told: What was known of that file when it was read.
+    """
+    file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
+    dialect = _dialect_to_write(file, like, told)
+    write = partial(_write_csv, dialect=dialect) if dialect else _write_parquet
+    if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
+        raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".new-{file.name}")
+    try:
+        rows = write(frames, aside)
+        if not rows:
+            raise SchemaError(f'There are no rows to write to "{file}".')
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+    return rows
+
+
+def _dialect_to_write(file: Path, like: Path | None, told: Told) -> Dialect | None:
+    """That of the other file if it is of the same kind, else the plain one; None for Parquet."""
+    kind = _kind(file)
+    if kind in PARQUET:
+        return None
+    found = written_like(like, told) if like is not None and _kind(like) == kind else None
+    return found or Dialect(SEPARATORS[kind])
+
+
+def _write_csv(frames: Iterable[pd.DataFrame], file: Path, *, dialect: Dialect) -> int:
+    rows, shape = 0, {"sep": dialect.separator, "decimal": dialect.decimal}
+    opened = STREAMS.get(file.suffix.lower(), open)
+    with opened(file, "wt", encoding="utf-8", newline="") as target:
+        for place, frame in enumerate(frames):
+            frame.to_csv(target, index=False, header=not place, **shape)
+            rows += len(frame)
+    return rows
+
+
+def _write_parquet(frames: Iterable[pd.DataFrame], file: Path) -> int:
+    parquet, rows, writer = _parquet(), 0, None
+    try:
+        for frame in frames:
+            table = _arrow(frame, None if writer is None else writer.schema)
+            if writer is None:
+                writer = parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            rows += len(frame)
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _arrow(frame: pd.DataFrame, schema: Any) -> Any:
+    """A frame as an Arrow table, of a schema if one is given."""
+    import pyarrow
+
+    try:
+        table = pyarrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, KeyError) as error:
+        raise SchemaError(
+            "A column of a .parquet file must be of one type in all rows; "
+            f"write a .csv file instead ({' '.join(str(part) for part in error.args)})."
+        ) from error
+    for place, field in enumerate(table.schema if schema is None else ()):
+        if pyarrow.types.is_null(field.type):  # empty in these rows: later ones may hold text
+            empty = table.column(place).cast(pyarrow.string())
+            table = table.set_column(place, field.with_type(pyarrow.string()), empty)
+    return table
+
+
+def _kind(file: Path) -> str:
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+        if suffixes and suffixes[-1] in PARQUET:
+            suffixes.clear()  # Parquet is compressed within
+    if not suffixes or suffixes[-1] not in (*SEPARATORS, *PARQUET):
+        packed = file.suffix.lower() in COMPRESSED
+        raise ConfigError(
+            f'A table must be a .csv, .tsv, .csv.gz or .parquet file; got "{file.name}". '
+            f"{'Unpack it, and give the file in it.' if packed else 'Save it as one of these.'}"
+        )
+    return suffixes[-1]
+
+
+def _existing(path: str | Path) -> Path:
+    file = Path(path)
+    _kind(file)
+    if not file.is_file():
+        raise ConfigError(f'There is no file "{file}".')
+    return file
+
+
+def _without(
+    frame: pd.DataFrame, missing_values: Sequence[Any], among: Sequence[Any] | None = None
+) -> pd.DataFrame:
+    """The frame with a gap where a value of some columns was declared to mean one."""
+    cleaned = frame.copy(deep=False)
+    for name in frame.columns if among is None else among:
+        hit = marked(frame[name], missing_values)
+        if hit.any():
+            cleaned[name] = frame[name].mask(hit)
+    return cleaned
+
+
+@contextmanager
+def _pyarrow_needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
+        ) from error
+
+
+def _parquet() -> Any:
+    with _pyarrow_needed():
+        import pyarrow.parquet
+
+        return pyarrow.parquet

@@ -1,0 +1,316 @@
+"""How a table is fitted: the model, the held-out rows, the budget, and gaps that are not random."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError
+from anyorder.heads.densities import Head
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.lattice.edges import row_masses
+from anyorder.lattice.masks import FixedCardinality, MaskDistribution
+from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
+from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw
+from anyorder.lattice.query_mixtures import MixtureQueries, any_queries
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
+from anyorder.networks.residual_mlp import ResidualMlp
+from anyorder.priors.joined import GuidedNetwork, guide_kinds
+from anyorder.priors.moments import in_rows
+from anyorder.priors.scales import Units
+from anyorder.saving.run_folder import RunFolder
+from anyorder.tables.engine import fill_gaps
+from anyorder.training.batches import Rows
+from anyorder.training.loop import Fit, fit
+from anyorder.training.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
+from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema
+
+Network = Literal["path", "mlp"]
+Missing = Literal["mcar", "mar"]
+
+STREAMS = {1: SingleStreamPathTransformer, 2: PathTransformer}
+"""Path networks by their number of streams."""
+
+BATCH, FEWEST_ROWS, STEP_CELLS = 64, 8, 4096
+"""Rows of a step, and the fewest where columns are many: about so many cells."""
+
+VALID_ROWS, VALID_CELLS = 2000, 256_000
+"""At most so many rows are held out, and so many rows and cells are read at an evaluation."""
+
+FEWEST_HELD_OUT = 8
+"""With fewer held-out rows their likelihood says nothing: then none are held out."""
+
+MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
+"""Shares of steps that ask for single columns, and the number of cells between few and many."""
+
+MAR_ROUNDS = 8
+"""How often gaps are completed anew under missing="mar"."""
+
+
+def table_queries(num_variables: int) -> QueryLaw:
+    """What "any" means for tables: whole rows, marginals, conditionals, some with unknown columns.
+
+    Whole rows are asked often by themselves, and they teach the other questions too: with three
+    tenths of them dna, diamonds and plants gain on joints, and conditionals lose next to nothing.
+    """
+    return any_queries(num_variables, conditional_share=0.4, partial_share=0.2, whole_share=0.3)
+
+
+def single_columns(cells: int) -> float:
+    """The share of steps under queries="any" that ask for single columns, given any others.
+
+    They keep answers with little evidence calibrated where a table is small (p(sex | species) of
+    300 penguins was off by up to 0.4 without them); where it is large, of many rows or columns,
+    time is short and whole rows suffer for them.
+    """
+    return max(LEAST_SINGLE, MOST_SINGLE / (1 + cells / MANY_CELLS))
+
+
+def rows_of_a_step(columns: int) -> int:
+    """Of a table of so many columns: a pass over a row takes their number squared.
+
+    Example:
+        >>> rows_of_a_step(10), rows_of_a_step(180), rows_of_a_step(5000)
+        (64, 22, 8)
+    """
+    return max(FEWEST_ROWS, min(BATCH, STEP_CELLS // max(1, columns)))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which network, how large."""
+
+    network: Network
+    streams: int
+    layers: int
+    width: int
+    heads: int
+    head: Head
+    dropout: float
+    guide: bool
+
+    def is_guided(self, schema: Schema) -> bool:
+        """Whether there are columns that joint normal distributions could help with."""
+        can_be = self.network == "path" and self.head in ("mixture", "spline")
+        return self.guide and can_be and bool(guide_kinds(schema))
+
+
+def build(
+    schema: Schema, shape: Shape, seed: int, protocol: DecompositionProtocol | None = None
+) -> AnyOrderModel:
+    """The untrained model of a table: by default the canonical order is that of its columns."""
+    network: MaskedNetwork | PathNetwork[Any]
+    guided = shape.is_guided(schema)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if shape.network == "path":
+            network = STREAMS[shape.streams](
+                schema,
+                layers=shape.layers,
+                width=shape.width,
+                heads=shape.heads,
+                positions="absolute",
+                shared=False,
+                dropout=shape.dropout,
+            )
+            if guided:
+                network = GuidedNetwork(schema, network)
+        else:
+            network = ResidualMlp(
+                schema,
+                width=shape.width,
+                hidden=4 * shape.width,
+                blocks=shape.layers,
+                dropout=shape.dropout,
+            )
+        conditionals = MixedConditionals(
+            schema, width=network.width, head=shape.head, guided=guided
+        )
+    natural = RemoveGreatest(lexicographic(schema.num_variables))
+    return AnyOrderModel(schema, network, conditionals, protocol or natural)
+
+
+def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The rows that are trained on, and those that are held out."""
+    if share == 1:
+        raise ConfigError("`validation_share` must be below 1: training needs rows too.")
+    shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    held_out = min(int(share * rows), VALID_ROWS)
+    if held_out < FEWEST_HELD_OUT:
+        held_out = 0
+    return shuffled[held_out:], shuffled[:held_out]
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table as tensors.
+
+    Args:
+        x: Values. Shape ``(rows, columns)``.
+        missing: Gaps. Shape ``(rows, vars)``.
+        weights: Of the rows, or None. Shape ``(rows,)``.
+    """
+
+    x: Tensor
+    missing: Tensor
+    weights: Tensor | None = None
+
+    def at(self, rows: Tensor) -> "TableData":
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return TableData(self.x[rows], self.missing[rows], weights)
+
+    def asking(self, law: QueryLaw | MaskDistribution) -> Tensor:
+        """The numbers of the rows of which the law asks anything."""
+        some = ~self.missing.all(dim=1)
+        if self.missing.any():
+            some[some.clone()] = row_masses(law, ~self.missing[some], weighting="edge") > 0
+        return some.nonzero().squeeze(1)
+
+    def rows(self, law: QueryLaw | MaskDistribution, seed: int) -> Rows:
+        """What training draws from; rows of which nothing can be asked are left out."""
+        kept = self.at(self.asking(law))
+        available = ~kept.missing if kept.missing.any() else None
+        return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
+
+
+def teach_guides(
+    models: Sequence[AnyOrderModel], data: TableData, units: Units | None = None
+) -> None:
+    """Has the guides of untrained models, if they have any, read the rows to train on, once."""
+    networks = [m.network for m in models if isinstance(m.network, GuidedNetwork)]
+    if not networks:
+        return
+    first, *others = networks
+    device = models[0].device
+    x, have = data.x.to(device), ~data.missing.to(device)
+    weights = None if data.weights is None else data.weights.to(device)
+    first.learn(x, have, weights, units)
+    counted = in_rows(torch.ones(len(x), device=device) if weights is None else weights)
+    for network in others:
+        network.guides.load_state_dict(first.guides.state_dict())
+    for model in models:
+        assert isinstance(model.conditionals, MixedConditionals)
+        model.conditionals.count(x, have, counted)
+        if (guide := first.numbers) is not None:
+            model.conditionals.measure(guide.scales, guide.alone())
+
+
+def train(
+    model: AnyOrderModel,
+    data: TableData,
+    law: QueryLaw,
+    *,
+    settings: TrainingSettings,
+    held_out: TableData,
+    missing: Missing = "mcar",
+    columns: float = 0.0,
+    folder: Path | None = None,
+    notes: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Trains a model on a table, and stops where the held-out likelihood stops rising.
+
+    With missing="mar" and gaps in the data: first on the whole observed set of each row, which is
+    maximum likelihood whatever the gaps depend on that is observed, and on parts of it given the
+    rest, from which gaps are then drawn; after that on rows completed by such draws, several times
+    anew, with the questions of `law`.
+    """
+    valid = None
+    if len(held_out.asking(law)):
+        valid = surprise_of_rows(held_out) if missing == "mar" else surprise_of(held_out, law)
+    options: dict[str, Any] = {"valid": valid, "notes": notes, "progress": progress}
+    if missing == "mcar" or not data.missing.any():
+        rows = data.rows(law, settings.seed)
+        objective = objective_of(model, law, columns=columns)
+        return fit(model, rows, objective, settings=settings, folder=folder, **options)
+    n, stages = model.num_variables, _stages(settings)
+    some = data.at((~data.missing).any(dim=1).nonzero().squeeze(1))  # of nothing nothing is learnt
+    gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
+    first = MixtureQueries([FixedCardinality(n, n), gaps])
+    whole = objective_of(model, first, every_edge=True)
+    free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
+    parts = [f"stage-{i}" for i in range(len(stages))]
+    if folder is not None:
+        RunFolder(folder).refuse_another(parts)
+    places = [None if folder is None else folder / part for part in parts]
+    rows = data.rows(first, settings.seed)
+    found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
+    for stage, place in zip(stages[1:], places[1:], strict=True):
+        source = torch.Generator().manual_seed(stage.seed)
+        completed = fill_gaps(model, some.x, some.missing, draws=1, generator=source)[:, 0]
+        rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(
+            law, stage.seed
+        )
+        found = fit(model, rows, free, settings=stage, folder=place, **options)
+    return found
+
+
+def objective_of(
+    model: AnyOrderModel, law: Any, *, every_edge: bool = False, columns: float = 0.0
+) -> Objective:
+    """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones.
+
+    With `every_edge` masked networks count every edge once, too: a likelihood. `columns` is the
+    share of steps that ask for every column outside a random set, each by itself.
+    """
+    if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
+        return EitherLoss([PathLoss(law), ArdmLoss(one_size=True)], [1 - columns, columns])
+    if model.is_one_pass:
+        return PathLoss(law)
+    return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
+
+
+def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel], float]:
+    """Held-out bits a cell of questions from the law that is trained for, the same every time."""
+    asking, columns = held_out.asking(law), held_out.missing.shape[1]
+    most = max(FEWEST_HELD_OUT, min(VALID_ROWS, VALID_CELLS // columns))
+    data = held_out.at(asking[:most].repeat(max(1, most // max(len(asking), 1))))
+    have = ~data.missing if data.missing.any() else None
+    generator = torch.Generator().manual_seed(0)
+    given, query = law.sample(len(data.x), available=have, generator=generator)
+    return _surprise(data, query, given)
+
+
+def surprise_of_rows(held_out: TableData) -> Callable[[AnyOrderModel], float]:
+    """Held-out bits a cell of all that each row has.
+
+    For missing="mar": likelihoods of parts of a row favour the ways in which gaps came about.
+    """
+    have = ~held_out.missing
+    return _surprise(held_out, have, torch.zeros_like(have))
+
+
+def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrderModel], float]:
+    equal = torch.ones(len(query), dtype=torch.float64)
+    weights = equal if data.weights is None else data.weights
+    cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
+
+    def surprise(model: AnyOrderModel) -> float:
+        logs = log_prob(model, data.x, query=query, given=given).cpu()
+        return -float((weights * logs).sum() / cells) / math.log(2)
+
+    return surprise
+
+
+def _stages(settings: TrainingSettings) -> list[TrainingSettings]:
+    """Half of the budget for what is observed, the rest in rounds for what is completed."""
+    shares = [0.5, *[0.5 / MAR_ROUNDS] * MAR_ROUNDS]
+    return [
+        replace(
+            settings,
+            steps=settings.steps and max(1, int(share * settings.steps)),
+            minutes=settings.minutes and share * settings.minutes,
+            warmup=int(share * settings.warmup),
+            seed=settings.seed + number,
+        )
+        for number, share in enumerate(shares)
+    ]

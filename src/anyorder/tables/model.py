@@ -1,0 +1,435 @@
+"""Tables: fit a frame once, then ask for likelihoods, draws or quantiles of any of its columns.
+
+What `model.json` notes of the columns of a table, read and proved once, when it is loaded.
+
+The checksum of a file tells an accident, not a change that was meant. Columns that are read back,
+say what they are, and turn codes into values and back, do so too when they are asked.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import TransformerTags
+from torch import Tensor
+
+from anyorder.errors import (
+    CheckpointError,
+    ConfigError,
+    SchemaError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_positive,
+    check_seed,
+)
+from anyorder.heads.densities import Head
+from anyorder.inference.model import AnyOrderModel
+from anyorder.lattice.protocols import RemoveRandom
+from anyorder.lattice.query_laws import QueryLaw, as_query_law
+from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.saving.run_folder import make_folder, replace_text
+from anyorder.tables.answers import TableAnswers
+from anyorder.tables.ensemble import joined, members_for, members_of, train_members
+from anyorder.tables.evaluation import RowPrint
+from anyorder.tables.files import as_frame
+from anyorder.tables.fitting import (
+    Missing,
+    Network,
+    Shape,
+    TableData,
+    build,
+    rows_of_a_step,
+    single_columns,
+    split,
+    teach_guides,
+    train,
+)
+from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
+from anyorder.tables.parsing import SIGNS
+from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
+from anyorder.tables.schema import TableSchema
+from anyorder.training.loop import Fit
+from anyorder.training.settings import Clock, TrainingSettings, default_device
+from anyorder.variables import Schema
+
+SPREAD = (-3.0, -1.0, 0.0, 1.0, 3.0)
+"""Normal scores that are turned into values."""
+
+
+def read_table_notes(description: Any, schema: Schema) -> TableSchema:
+    """The columns of a model, or an error of whatever kind if they are not what was saved.
+
+    Args:
+        description: Of the columns.
+        schema: The variables of the model, which the columns must have.
+    """
+    table = TableSchema.from_description(description)
+    if table.schema.to_json() != schema.to_json():
+        raise SchemaError("its columns are not those of its network")
+    names = [column.name for column in (*table.query, *table.context)]
+    names += [column.name for column in table.ignored]
+    if sorted(names) != sorted(table.layout):
+        raise SchemaError("its columns are not those of its layout")
+    if not {*table.decimals.values()} <= {*SIGNS}:
+        raise SchemaError("its decimals have other signs than points and commas")
+    table.summary()
+    codes = torch.zeros(len(SPREAD), len(schema))
+    for place, variable in enumerate(schema):
+        if variable.kind == "continuous":
+            codes[:, place] = torch.tensor(SPREAD)
+    frame = table.decode(codes)
+    x, _ = table.encode(frame)
+    if not x.isfinite().all():
+        raise SchemaError("its values are no numbers")
+    table.log_density_factors(frame)
+    return table
+
+
+AVERAGE = 0.99
+"""Decay of the average of weights that is kept: where few rows stop the training early, the weights
+of a single step answer questions with little evidence at random."""
+
+
+class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
+    """A model of a table that answers p(these columns | those columns).
+
+    Args:
+        queries: The questions that it is trained for: "any", a query law, or a list of (given,
+            query, weight), the first two lists of column names. A law has the columns that can be
+            asked in the order of the frame, whatever `order` is.
+        context: Columns that are always given and never asked.
+        order: Columns that come first in the canonical order; the others follow as they stand.
+            Or "complete" (what most rows have first), "dependence" (relatives follow each other)
+            or "learned" (along which a model of random orders predicts held-out rows best; a
+            quarter of the time goes into that model).
+        types: What a column is, where its values do not say it: "number", "category", "boolean",
+            "datetime", "dmy" or "mdy" (dates with the day or the month first) or "ignore".
+        missing_values: What stands for a gap besides NaN and None, such as "?" or -999.
+        missing: "mcar" takes gaps to be random; "mar" allows for gaps that depend on what is
+            observed, by completing them again and again while training.
+        network: "path" answers a question in one pass; "mlp" is the masked perceptron of ACE.
+        streams: Of a path network: 2 keeps what is told and what is asked apart, and predicts
+            single columns better; 1 has half the tokens, and learns whole rows sooner.
+        layers: Blocks of the network.
+        width: Of the network.
+        heads: Of its attention; divides the width.
+        head: Of densities: "mixture", "spline" or "energy".
+        dropout: Share that is dropped in training.
+        guide: Whether columns start from what joint normal distributions say of them, so that
+            lines, bends and clusters need not be learnt.
+        members: Models that are trained apart, each for its share of the time, and averaged. By
+            default several where the table is small for the time, and one where `max_steps` is set.
+        minutes: The longest that training may take; None leaves it to the steps.
+        clock: How minutes are counted: "wall", or "processor" for the time that training itself
+            computed, which is the same on a machine that others use too.
+        max_steps: The most steps of training; by default, enough for some dozens of rounds.
+        batch: Rows of a step; by default 64, and fewer where columns are many.
+        learning_rate: The greatest.
+        validation_share: Of the rows, held out to stop in time.
+        patience: Evaluations without improvement after which training stops.
+        warm_start: Whether `fit` goes on with what was learnt before.
+        random_state: Of everything random in training.
+        progress: Whether a line shows how training goes.
+
+    Example:
+        >>> model = TableModel(max_steps=5, layers=1, width=8, heads=2)
+        >>> frame = pd.DataFrame({"age": [41, 30, 22], "job": ["nurse", "clerk", None]})
+        >>> model.fit(frame).impute(frame)["job"].notna().all()
+        np.True_
+    """
+
+    def __init__(
+        self,
+        *,
+        queries: Queries = "any",
+        context: Sequence[str] = (),
+        order: Sequence[str] | Order | None = None,
+        types: Mapping[str, str] | None = None,
+        missing_values: Sequence[Any] = (),
+        missing: Missing = "mcar",
+        network: Network = "path",
+        streams: int = 2,
+        layers: int = 3,
+        width: int = 96,
+        heads: int = 4,
+        head: Head = "mixture",
+        dropout: float = 0.1,
+        guide: bool = True,
+        members: int | None = None,
+        minutes: float | None = 7.0,
+        clock: Clock = "wall",
+        max_steps: int | None = None,
+        batch: int | None = None,
+        learning_rate: float = 2e-3,
+        validation_share: float = 0.1,
+        patience: int = 10,
+        warm_start: bool = False,
+        random_state: int | None = 0,
+        progress: bool = False,
+    ) -> None:
+        self.queries, self.context, self.order = queries, context, order
+        self.types, self.missing_values, self.missing = types, missing_values, missing
+        self.network, self.streams = network, streams
+        self.layers, self.width, self.heads = layers, width, heads
+        self.head, self.dropout, self.guide, self.members = head, dropout, guide, members
+        self.minutes, self.clock, self.max_steps, self.batch = minutes, clock, max_steps, batch
+        self.learning_rate, self.validation_share = learning_rate, validation_share
+        self.patience, self.warm_start, self.random_state = patience, warm_start, random_state
+        self.progress = progress
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        folder: str | Path | None = None,
+    ) -> Self:
+        """Trains on a table.
+
+        Args:
+            X: A frame (pandas, polars, pyarrow), an array, or a dictionary of columns.
+            y: One more column, as scikit-learn gives targets; `predict` then predicts it.
+            sample_weight: How much each row counts.
+            folder: Where checkpoints go; the same call goes on from the last one.
+        """
+        features = as_frame(X)
+        frame, target = with_target(features, y)
+        weights = row_weights(sample_weight, len(frame))
+        is_warm = self.warm_start and hasattr(self, "model_")
+        if is_warm:
+            table, law = self.table_, self.queries_
+            if list(frame.columns) != list(table.layout):
+                raise ConfigError("A warm start needs the columns of before: fit a new model.")
+        else:
+            table = self._table(frame, weights, None if folder is None else Path(folder))
+            law = self._query_law(table)
+        rows, held_out = self._split(table, frame, weights)
+        if is_warm:
+            table = table.widened(rows.x, ~rows.missing)
+        members = members_of(self.model_) if is_warm else self._new_members(table, rows, len(frame))
+        model = joined(members)
+        seen = RowPrint()
+        for part in (rows, held_out):
+            seen.add(part.x, part.missing)
+        settings = left_after(self.order, self._settings(rows, held_out))
+
+        singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
+
+        def training(member: AnyOrderModel, own: TrainingSettings, place: Path | None) -> Fit:
+            return train(
+                member,
+                rows,
+                law,
+                settings=own,
+                held_out=held_out,
+                missing=self.missing,
+                columns=singles,
+                folder=place,
+                notes={**self._notes(table, target, seen.to_json()), "members": len(members)},
+                progress=self.progress,
+            )
+
+        place = None if folder is None else Path(folder)
+        done = train_members(members, training, settings, place, progress=self.progress)
+        # Only now: what fails leaves the model that was there.
+        self.table_, self.queries_, self.model_ = table, law, model
+        self.target_, self.fit_, self.trained_on_ = target, done, seen.to_json()
+        self.feature_names_in_ = np.array(list(features.columns), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> pd.DataFrame:  # noqa: N803
+        """Fits, then fills gaps by their best guesses."""
+        return self.fit(X, y, **options).transform(X)
+
+    def save(self, folder: str | Path) -> None:
+        """Saves the model with its columns and the questions that it was trained for."""
+        self._fitted()
+        notes = self._notes(self.table_, self.target_, self.trained_on_)
+        save_model(folder, self.model_, law=self.queries_, notes=notes)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TableModel":
+        """Loads what `save` saved, onto the GPU if there is one."""
+        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TableModel":
+        """The model of what was read from a folder; `folder` is for messages only."""
+        if saved.notes.get("domain") != "table":
+            raise CheckpointError(f'"{folder}" does not hold a model of a table.')
+        try:
+            loaded = cls(**saved.notes["options"])
+            loaded._shape()
+            loaded.table_ = read_table_notes(saved.notes["table"], saved.model.schema)
+            loaded.target_ = saved.notes["target"]
+            loaded.trained_on_ = saved.notes.get("trained_on", {})
+            if loaded.target_ is not None and loaded.target_ not in loaded.table_.layout:
+                raise SchemaError(f"its target, {loaded.target_!r}, is no column")
+            loaded.queries_ = as_query_law(saved.law)  # type: ignore[arg-type]
+        except Exception as error:  # whatever notes that were tampered with may set off
+            raise CheckpointError(
+                f'"{folder}" was altered, or written by another version ({error!r}).'
+            ) from error
+        loaded.model_ = saved.model
+        columns = [name for name in loaded.table_.layout if name != loaded.target_]
+        loaded.feature_names_in_ = np.array(columns, dtype=object)
+        loaded.n_features_in_ = len(columns)
+        return loaded
+
+    save_pretrained = save
+    from_pretrained = load
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else check_seed(self.random_state, "random_state")
+
+    def _shape(self) -> Shape:
+        check_choice("network", self.network, get_args(Network))
+        check_count("streams", self.streams, high=2)
+        return Shape(
+            self.network,
+            int(self.streams),
+            check_count("layers", self.layers),
+            check_count("width", self.width),
+            check_count("heads", self.heads),
+            self.head,
+            check_fraction("dropout", self.dropout),
+            check_flag("guide", self.guide),
+        )
+
+    def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
+        """Untrained ones; their guides have read the rows that they will be trained on."""
+        seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
+        members = [build(table.schema, self._shape(), seed).to(default_device()) for seed in seeds]
+        teach_guides(members, data, table.in_units)
+        return members
+
+    def _num_members(self, rows: int, columns: int) -> int:
+        """As many as were asked for, or as the time allows where several can be averaged."""
+        if self.members is not None:
+            return check_count("members", self.members)
+        single = self.network != "path" or self.head != "mixture" or self.max_steps is not None
+        if single or self.minutes is None:
+            return 1
+        minutes = check_positive("minutes", self.minutes)
+        return members_for(rows, columns, minutes, batch=self._batch(columns))
+
+    def _batch(self, columns: int) -> int:
+        return rows_of_a_step(columns) if self.batch is None else check_count("batch", self.batch)
+
+    def _table(
+        self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None
+    ) -> TableSchema:
+        """What the columns are, in their canonical order."""
+
+        def infer(order: Any) -> TableSchema:
+            return TableSchema.infer(
+                frame,
+                types=self.types,
+                missing_values=_listed(self.missing_values),
+                context=_listed(self.context),
+                order=None if order is None else [str(name) for name in _listed(order)],
+            )
+
+        if not is_chosen(self.order, frame.columns):
+            return infer(self.order)
+        # A run that is gone on with has its order already, and a search would find another.
+        kept = None if folder is None else folder / "order.json"
+        if kept is not None and kept.exists():
+            return infer(json.loads(kept.read_text()))
+        table, seed = infer(None), self._seed()
+        rows, held_out = self._split(table, frame, weights)
+
+        def explorer() -> AnyOrderModel:
+            model = build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
+            teach_guides([model], rows, table.in_units)
+            return model
+
+        law, settings = self._query_law(table), self._settings(rows, held_out)
+        check_any_order(law)
+        order = chosen_order(self.order, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
+        names = [table.names[place] for place in order.tolist()]
+        if kept is not None:
+            make_folder(kept.parent)
+            replace_text(kept, json.dumps(names))
+        return infer(names)
+
+    def _split(
+        self, table: TableSchema, frame: pd.DataFrame, weights: Tensor | None
+    ) -> tuple[TableData, TableData]:
+        """The rows that are trained on, and those that are held out."""
+        share = check_fraction("validation_share", self.validation_share)
+        data = TableData(*table.encode(frame), weights)
+        kept, held_out = split(len(data.x), share, self._seed())
+        if weights is not None and not weights[kept].any():
+            raise ConfigError(
+                "`sample_weight` leaves no row to train on: those of weight are held out."
+            )
+        return data.at(kept), data.at(held_out)
+
+    def _query_law(self, table: TableSchema) -> QueryLaw:
+        check_choice("missing", self.missing, get_args(Missing))
+        return law_of(self.queries, table)
+
+    def _settings(self, data: TableData, held_out: TableData) -> TrainingSettings:
+        rows, columns = data.missing.shape
+        batch = min(self._batch(columns), max(rows, 1))
+        steps = min(max(1500, 60 * rows // batch), 50_000)
+        if self.max_steps is not None:
+            steps = check_count("max_steps", self.max_steps)
+        patience = check_count("patience", self.patience)
+        watched = len(held_out.x) > 0
+        evaluate_every = min(max(rows // batch, 50), 400) if watched else None
+        return TrainingSettings(
+            batch=batch,
+            steps=steps,
+            minutes=self.minutes,
+            clock=self.clock,
+            learning_rate=_plain(self.learning_rate),
+            warmup=min(100, steps // 4),
+            weight_decay=0.01,
+            ema=AVERAGE,
+            seed=self._seed(),
+            evaluate_every=evaluate_every,
+            patience=patience if watched else None,
+            checkpoint_minutes=2.0,
+        )
+
+    def _notes(self, table: TableSchema, target: str | None, seen: Any) -> dict[str, Any]:
+        options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
+        plain = {k: _plain(v) for k, v in options.items()}
+        found = {"domain": "table", "table": table.describe(), "options": plain, "target": target}
+        return {**found, "trained_on": seen}
+
+
+def _listed(names: Any) -> list[Any]:
+    """One marker or name, or several, as a list."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str | int | float) else list(names)
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON holds it: numpy's numbers as Python's, what is listed as a list."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        return value
+    return [_plain(item) for item in value]

@@ -1,0 +1,373 @@
+"""From what people write to what a model is asked: names of columns, values, intervals, sets.
+
+Reasons to doubt an answer of a table model, which is given all the same, with a warning.
+
+What a model of a table is given: rows to ask about, a target that comes apart, weights.
+
+The questions that a table is trained for: from what people write to a law of the model.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.errors import (
+    AnyOrderWarning,
+    ConfigError,
+    QueryError,
+    SchemaError,
+    check_choice,
+    nearest_or_all,
+)
+from anyorder.inference.soft_evidence import Interval, Levels
+from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.protocols import RemoveGreatest
+from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law
+from anyorder.lattice.query_mixtures import renumbered
+from anyorder.saving.checkpoint import describe
+from anyorder.tables.columns import CALENDAR, Column, NumberColumn, code_range
+from anyorder.tables.files import as_frame
+from anyorder.tables.fitting import table_queries
+from anyorder.tables.parsing import days_of
+from anyorder.tables.schema import TableSchema
+
+
+def doubt_values(table: TableSchema, values: Mapping[str, Any]) -> None:
+    """Warns of numbers that are given and lie where training had none."""
+    for name, value in values.items():
+        column = table[name]
+        if not isinstance(column, NumberColumn):
+            continue
+        number = float(column.measurement.numbers(pd.Series([value]), name)[0])
+        if np.isnan(number):
+            continue
+        low, high = (str(end).removesuffix(".0").removesuffix(" 00:00:00") for end in column.span)
+        if not column.seen[0] <= number <= column.seen[1]:
+            _warn(f'"{name}" was {low} to {high} in training: the answer given {value} is a guess.')
+        elif column.is_whole and not number.is_integer():
+            _warn(f'"{name}" was whole in training: the answer given {value} is a guess.')
+
+
+def doubt_question(law: QueryLaw, protocol: object, query: Tensor, given: Tensor) -> None:
+    """Warns of a question whose conditionals are none of those that a list of questions trained.
+
+    Args:
+        law: What the model was trained for; only lists of questions leave others out.
+        protocol: How questions are taken apart.
+        query: What is asked. Shape ``(vars,)``.
+        given: What is known. Shape ``(vars,)``.
+    """
+    if law.listed is None or not isinstance(protocol, RemoveGreatest):
+        return
+    listed, weights = law.listed
+    asked, known = listed.query[weights > 0], listed.given[weights > 0]
+    position = protocol.position
+    for target in query.nonzero().flatten().tolist():
+        before = position < position[target]
+        edge = given | (query & before)
+        trained = asked[:, target] & ((known | (asked & before)) == edge).all(dim=1)
+        if not trained.any():
+            _warn("The model was trained for other questions, `queries`: this answer is a guess.")
+            return
+
+
+def _warn(sentence: str) -> None:
+    """Warns at the line that called the library."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("anyorder."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, AnyOrderWarning, stacklevel=level)
+
+
+def rows_to_ask(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.DataFrame:
+    """Rows as a frame with a column of the model: without any, all is unknown and looks fine.
+
+    Args:
+        rows: What `as_frame` takes; an array has the columns that were fitted, in their order.
+        table: The columns of the model.
+        features: Those without a target that came apart, which an array may lack.
+    """
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        names = table.layout if rows.shape[1] == len(table.layout) else features
+        if rows.shape[1] != len(names):
+            raise SchemaError(
+                f"An array must have the {len(names)} columns that were fitted; it has "
+                f"{rows.shape[1]}. Give a frame with the names of its columns."
+            )
+        return as_frame(rows, list(names))
+    frame = as_frame(rows)
+    if not set(frame.columns) & set(table.layout):
+        first, *others = frame.columns
+        raise SchemaError(
+            f'The table must have a column of the model; it has "{first}"'
+            f"{' and others' if others else ''}.{nearest_or_all(first, table.layout)}"
+        )
+    return frame
+
+
+def with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
+    """The frame with a target given apart as its last column, and its name."""
+    if y is None:
+        return frame, None
+    values = y if isinstance(y, pd.Series) else np.asarray(y)
+    if getattr(values, "ndim", 0) != 1 or len(values) != len(frame):
+        raise SchemaError(f"`y` must hold one value for each of {len(frame)} rows.")
+    name = "target" if getattr(y, "name", None) is None else str(y.name)
+    if name in frame.columns:
+        raise SchemaError(f'`y` is called "{name}", and so is a column of X: rename one of them.')
+    series = pd.Series(values).set_axis(frame.index)
+    return frame.assign(**{name: series}), name
+
+
+def row_weights(sample_weight: Any, rows: int) -> Tensor | None:
+    """How much each row counts, or an error that says what it must be."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = torch.from_numpy(np.array(sample_weight, dtype=np.float64))
+    except (TypeError, ValueError):
+        weights = torch.zeros(0, dtype=torch.float64)
+    good = weights.shape == (rows,) and bool((weights >= 0).all()) and 0 < weights.sum() < np.inf
+    if not good:
+        raise ConfigError(
+            f"`sample_weight` must hold {rows} finite numbers, none negative and not all zero."
+        )
+    return weights
+
+
+Names = str | Sequence[str] | None
+
+
+def column_sets(
+    table: TableSchema, missing: Tensor, *, query: Names, given: Names
+) -> tuple[Tensor, Tensor]:
+    """The sets of a question about each row of a frame.
+
+    Args:
+        table: The columns.
+        missing: What the frame lacks. Shape ``(rows, vars)``.
+        query: Columns that are asked; the cells that a row has and that are not given by default.
+        given: Columns that are known, where a row has them; none by default.
+
+    Returns:
+        Query and given. Shapes ``(rows, vars)``.
+    """
+    known = column_set(table, given, argument="given") & ~missing
+    if query is None:
+        return ~missing & ~known, known
+    asked, _ = named_sets(table, query, given)
+    gaps = (asked & missing).nonzero()
+    if len(gaps):
+        row, place = gaps[0].tolist()
+        raise QueryError(
+            f'Row {row} has no value of "{table.names[place]}", which is asked: a gap has no '
+            "likelihood. Drop the row, or leave `query` out to ask what each row has."
+        )
+    return asked.expand_as(missing), known
+
+
+def named_sets(
+    table: TableSchema, query: Names, given: Names, *, prefix: str = ""
+) -> tuple[Tensor, Tensor]:
+    """The sets of columns that are asked and given, which must not share one. Shapes ``(vars,)``.
+
+    `prefix` is what stands before the names of these arguments where they were typed.
+    """
+    asked = column_set(table, query, argument=f"{prefix}query", allow_context=False)
+    known = column_set(table, given, argument=f"{prefix}given")
+    both = (asked & known).nonzero()
+    if len(both):
+        name = table.names[int(both[0])]
+        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
+    return asked, known
+
+
+def column_set(
+    table: TableSchema, names: Names, *, argument: str, allow_context: bool = True
+) -> Tensor:
+    """The set of some columns. Shape ``(vars,)``."""
+    listed = listed_names(names, argument=argument)
+    context = [column.name for column in table.context]
+    members = torch.zeros(len(table.names), dtype=torch.bool)
+    for name in listed:
+        if name in table.names:
+            members[table.names.index(name)] = True
+        elif name in context and not allow_context:
+            raise QueryError(f'"{name}" is context: it is always given and is never asked.')
+        elif name not in context:
+            why = {ignored.name: ignored.reason for ignored in table.ignored}
+            left_out = f" It was left out when the model was fitted ({why.get(name)})."
+            hint = left_out if name in why else nearest_or_all(name, [*table.names, *context])
+            raise QueryError(f'`{argument}` must name columns of the model; got "{name}".{hint}')
+    return members
+
+
+def listed_names(names: Any, *, argument: str) -> list[str]:
+    """One name, or several, as a list."""
+    if names is None or isinstance(names, str):
+        return [] if names is None else [names]
+    try:
+        return [str(name) for name in names]
+    except TypeError:
+        raise QueryError(
+            f"`{argument}` must be the name of a column or a list of them; got {names!r}."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about one row.
+
+    Args:
+        x: Values. Shape ``(1, columns)``.
+        given: What is known exactly. Shape ``(vars,)``.
+        regions: Where other variables lie.
+    """
+
+    x: Tensor
+    given: Tensor
+    regions: dict[int, Interval | Levels]
+
+
+def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Evidence:
+    """Reads `{"age": 41, "job": ["nurse", "clerk"], "income": (20_000, None)}`.
+
+    A tuple of two is an interval, None an open end; a list is a set of levels; None and NaN are
+    unknown; all else is a value.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise QueryError(
+            f"`given` must be a dictionary from columns to values; got {type(given).__name__}."
+        )
+    entries = dict(given or {})
+    column_set(table, list(entries), argument="given")
+    for column in table.context:
+        if column.name not in entries:
+            raise QueryError(
+                f'`given` must tell "{column.name}", which is context: it is always given.'
+            )
+    regions, values = {}, {}
+    for name, value in entries.items():
+        _check_days(table[name], value)
+        if isinstance(value, tuple | list | set):
+            if name not in table.names:
+                raise QueryError(f'"{name}" is context: give it one value.')
+            regions[table.names.index(name)] = _region(table, name, value)
+        else:
+            values[name] = [value]
+    frame = pd.DataFrame(values, index=[0])
+    x, missing = table.encode(frame)
+    doubt_values(table, {name: value for name, (value,) in values.items()})
+    return Evidence(x, ~missing[0], regions)
+
+
+def _check_days(column: Column, value: Any) -> None:
+    """Refuses years and months of a date, which would be read as their first days."""
+    if column.kind not in CALENDAR:
+        return
+    for text in value if isinstance(value, tuple) else (value,):
+        if days := days_of(text):
+            raise QueryError(
+                f'`given` must have a whole date for "{column.name}"; got {text!r}. Give a day, '
+                f"{days[0]!r}, or an interval, {days!r}."
+            )
+
+
+def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
+    column = table[name]
+    if not isinstance(column, NumberColumn):
+        if isinstance(value, tuple):  # an interval, as it is everywhere: not its two ends
+            raise QueryError(f'"{name}" is a category: give a list of its levels, no interval.')
+        codes, missing = column.encode(pd.Series(list(value), name=name, dtype=object))
+        if not len(codes) or missing.any():
+            raise QueryError(f'The set of levels of "{name}" must hold levels; got {value!r}.')
+        return Levels(tuple(sorted({int(code) for code in codes})))
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise QueryError(
+            f'"{name}" is a {column.kind}: give a value, or an interval (low, high) as a tuple; '
+            f"got {value!r}."
+        )
+    low, high = (_end(column, end) for end in value)
+    if low is not None and high is not None and low > high:
+        raise QueryError(f'The interval of "{name}" must ascend; got {value!r}.')
+    found = code_range(column, low, high)
+    if found is None:
+        raise QueryError(
+            f'The interval of "{name}" must hold a value that the column can have, which is '
+            f"{column.summary}; got {value!r}. Widen it to the next one."
+        )
+    return Interval(*found)
+
+
+def _end(column: NumberColumn, end: Any) -> float | None:
+    """The number of an end of an interval; None where it is open."""
+    if end is None:
+        return None
+    number = column.measurement.numbers(pd.Series([end], name=column.name), column.name)[0]
+    return None if np.isnan(number) else float(number)
+
+
+Question = tuple[Sequence[str], Sequence[str], float]
+
+Queries = str | QueryLaw | MaskDistribution | Iterable[Question]
+"""What a caller may ask for; see `TableModel`."""
+
+
+def law_of(queries: Queries, table: TableSchema) -> QueryLaw:
+    """The law over the columns that can be asked, numbered as in the model.
+
+    A law that is given by numbers has them in the order of the frame, whatever the order of the
+    model is: that may be learned, and is unknown to who writes the law.
+    """
+    names = table.names
+    if isinstance(queries, str):
+        check_choice("queries", queries, ("any",))
+        return table_queries(len(names))
+    if isinstance(queries, QueryLaw | MaskDistribution):
+        law = as_query_law(queries)
+        if law.num_variables != len(names):
+            raise ConfigError(
+                f"`queries` must be a law over the {len(names)} columns that can be asked; it "
+                f"is over {law.num_variables}."
+            )
+        return renumbered(law, [names.index(name) for name in table.layout if name in names])
+    entries = []
+    for given, query, weight in _questions(queries):
+        known, asked = (
+            column_set(table, part, argument="queries").nonzero().flatten().tolist()
+            for part in (given, query)
+        )
+        if both := [names[place] for place in asked if place in known]:
+            raise ConfigError(
+                f'`queries` must not ask for what is given; "{both[0]}" is both: drop it from one.'
+            )
+        entries.append((known, asked, weight))
+    return QueryList(len(names), entries)
+
+
+def check_any_order(law: QueryLaw) -> None:
+    """Refuses a law that could not follow another order, before one is searched for."""
+    renumbered(law, range(law.num_variables)[::-1])
+
+
+def is_for_any(law: QueryLaw) -> bool:
+    """Whether a model of the law was trained for any question, as queries="any" has it."""
+    return describe(law) == describe(table_queries(law.num_variables))
+
+
+def _questions(queries: Any) -> list[Question]:
+    """Questions that were listed, or an error that says how they are written."""
+    try:
+        return [(given, query, weight) for given, query, weight in queries]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            '`queries` must be "any", a law, or a list of (given, query, weight), such as '
+            f'[(["age", "job"], "income", 1.0)]; got {queries!r}.'
+        ) from None

@@ -1,0 +1,186 @@
+"""The report of a model of a table, on rows that it has not seen."""
+
+import warnings
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.cli.console import words
+from anyorder.diagnostics.check import check_model
+from anyorder.diagnostics.evaluation import Estimate
+from anyorder.diagnostics.predictions import surprise_by_evidence
+from anyorder.errors import AnyOrderWarning, QueryError
+from anyorder.lattice.random_sets import seeded
+from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
+from anyorder.report.sections import (
+    column_figures,
+    pair_figures,
+    settings_section,
+    training_section,
+    trust_sections,
+    worth_section,
+)
+from anyorder.tables.answers import CHECKED_ROWS
+from anyorder.tables.columns import CALENDAR, NumberColumn
+from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, column_skill
+from anyorder.tables.model import TableModel
+from anyorder.tables.orders import mutual_information
+from anyorder.tables.parsing import read_datetimes, read_durations, read_floats
+from anyorder.tables.questions import is_for_any
+from anyorder.tables.schema import TableSchema
+
+DRAWS = 2000
+"""Rows that are drawn, to be laid beside real ones."""
+
+COMPARED = 2000
+"""Rows on which it is measured what columns tell about each other."""
+
+SHOWN_ROWS, SHOWN_COLUMNS, PAIRED = 8, 12, 4
+"""Drawn rows that are printed, columns that are pictured, and those whose pairs are."""
+
+
+def table_report(
+    model: TableModel,
+    frame: pd.DataFrame,
+    *,
+    name: str,
+    data: str,
+    training: Path | None = None,
+    seen: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+) -> Page:
+    """Asks a model all that a report tells.
+
+    Args:
+        model: Fitted.
+        frame: Rows in random order, better such as it has not seen. The first are checked, as many
+            as `anyorder check` takes: of the same file and seed, both say the same.
+        name: What to call the model.
+        data: What to call the rows.
+        training: The folder of its training, for the curve.
+        seen: Whether these are the rows that it was trained on.
+        seed: Of draws and questions.
+        progress: Whether a line shows how the check goes.
+    """
+    table = model.table_
+    x, missing = table.encode(frame)
+    check = check_model(
+        model.model_, x[:CHECKED_ROWS], missing[:CHECKED_ROWS], seed=seed, progress=progress
+    )
+    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
+    joint = Estimate(torch.from_numpy(model.log_prob(frame)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AnyOrderWarning)  # the page says what it was trained for
+        drawn = _drawn(model, frame, seed)
+    facts = [
+        ("rows asked about", f"{len(frame):,}"),
+        ("columns", f"{len(table.names)}"),
+        ("weights", f"{model.model_.num_parameters:,}"),
+    ]
+    sections = [
+        *_skill_sections(model, x[:GUESSED_ROWS], missing[:GUESSED_ROWS]),
+        _draws_section(table, frame, drawn, _related(model, x, missing)),
+        worth_section(worth, "cell", whole=joint),
+        *trust_sections(check, seen=seen),
+        _columns_section(model),
+        training_section(training, model.queries_, table.names, dimension="cell"),
+        settings_section(model.get_params()),
+    ]
+    words = f"A model of a table: any columns given any others. Evaluated on {data}."
+    return Page(f'The model "{name}"', words, sections, facts)
+
+
+def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Section]:
+    """What columns tell of each other, of a model that was trained for any question."""
+    if not is_for_any(model.queries_):
+        return []
+    skill = column_skill(model.model_, model.table_, x, missing)
+    rows = [(one.column, f"{one.cells:,}", *one.words) for one in skill]
+    told = (
+        "Each cell is guessed from all else that its row has: a number by its median, a category "
+        "by its most probable level. Beside it: the one guess that suits these rows best if it is "
+        "to be the same for all. A column that gains nothing has nothing to do with the others, "
+        "or the model was trained too short."
+    )
+    return [
+        Section(
+            "How well each column is guessed", [Words(told), Grid(HEADINGS, rows, HEADINGS[1:])]
+        )
+    ]
+
+
+def _columns_section(model: TableModel) -> Section:
+    summary = model.table_.summary()
+    return Section("Columns", [Grid(("column", "taken for", "details"), [*map(tuple, summary)])])
+
+
+def _drawn(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Rows of the model; what must always be given is that of real rows."""
+    if not model.context:
+        return model.sample(DRAWS, random_state=seed)
+    given = frame[list(model.context)].sample(DRAWS, replace=True, random_state=seed)
+    return model.impute(given.reset_index(drop=True), random_state=seed)
+
+
+def _draws_section(
+    table: TableSchema, frame: pd.DataFrame, drawn: pd.DataFrame, related: list[str]
+) -> Section:
+    without = {column.name for column in table.ignored}
+    modelled = [name for name in table.layout if name not in without]
+    names = [name for name in modelled if name in frame.columns]
+    some = names[:SHOWN_COLUMNS]
+    left = f" Of {len(names)} columns, the first {len(some)}." if len(some) < len(names) else ""
+    printed = drawn[modelled].head(SHOWN_ROWS)
+    rows = [[words(value) for value in row] for row in printed.itertuples(index=False)]
+    measured = [name for name in modelled if isinstance(table[name], NumberColumn)]
+    real, own = (_plottable(table, part) for part in (frame, drawn))
+    return Section(
+        "Draws beside real rows",
+        [
+            Words(f"{len(drawn):,} rows were drawn from the model, nothing given."),
+            Panels(
+                [
+                    Picture(figure, f"Distribution of {name}, of rows and of draws")
+                    for name, figure in column_figures(real[some], own[some]).items()
+                ],
+                "Real rows in blue, draws in orange: where they agree, the model has learnt the "
+                f"column.{left}",
+            ),
+            Panels(
+                [
+                    Picture(figure, f"Clouds of {across} and {down}, of rows and of draws")
+                    for (across, down), figure in pair_figures(real[related], own[related]).items()
+                ],
+                "The columns that tell most about each other, in pairs: a dot is a row. The two "
+                "clouds of a pair should look alike.",
+            ),
+            Grid(modelled, rows, measured, caption="Some of the draws"),
+        ],
+    )
+
+
+def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows as the model reads them: text that it takes for dates is dates, a marker is a gap."""
+    read = table.decode(*table.encode(frame))
+    for column in (*table.query, *table.context):
+        values, name = read[column.name], column.name
+        if column.kind in CALENDAR:
+            read[name] = read_datetimes(values, name, QueryError).dt.tz_localize(None)
+        elif column.kind == "duration":
+            read[name] = read_durations(values, name, QueryError) / pd.Timedelta(days=1)
+        elif column.kind == "number":
+            read[name] = read_floats(values, name, QueryError)
+    return read
+
+
+def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
+    """The columns that tell most about each other, in the order of the table."""
+    asked = len(model.table_.query)
+    information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
+    there = ~missing.all(dim=0)  # a file may lack columns
+    best = information.sum(dim=1).masked_fill(~there, -torch.inf).argsort(descending=True)
+    best = best[: min(PAIRED, int(there.sum()))]
+    return [model.table_.names[place] for place in sorted(best.tolist())]

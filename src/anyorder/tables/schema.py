@@ -1,0 +1,373 @@
+"""Tables: a frame becomes codes `x (rows, variables)` and gaps `missing`, and comes back.
+
+`TableSchema` is what was learned about the columns in training, and all of it: it is saved with a
+model as JSON. The variables are the columns that can be asked, in the order of the frame, then the
+context columns, which are always given. A context column has no gaps for the model, so a gap there
+is a value: one more level of a category, or a companion variable that says "is missing".
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder.errors import AnyOrderError, QueryError, SchemaError, check_choice, nearest_or_all
+from anyorder.tables.categories import CategoryColumn, column_from
+from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.parsing import BoolArray, FloatArray, as_dtype
+from anyorder.tables.type_inference import COLUMN_TYPES, infer_column, marked
+from anyorder.variables import Schema, Variable
+
+FORMAT = 1
+"""The version of the description; raised when an old one could be misread."""
+
+
+class Ignored(NamedTuple):
+    """A column of the frame that is no variable: its dtype, and why."""
+
+    name: str
+    dtype: str
+    reason: str
+
+
+class Line(NamedTuple):
+    """A line of a summary."""
+
+    column: str
+    kind: str
+    details: str
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What the columns of a table are to a model.
+
+    Args:
+        layout: The names of all columns of the frame, in its order.
+        query: The columns that can be asked, in the order of the model.
+        context: The columns that are always given.
+        ignored: The columns that are no variables.
+        missing_values: What stands for a gap, besides NaN and its like.
+        decimals: What parted the decimals of columns in the CSV file that was trained on.
+
+    Example:
+        >>> frame = pd.DataFrame({"age": [41.5, 30.25, 22.0], "job": ["nurse", "clerk", None]})
+        >>> table = TableSchema.infer(frame)
+        >>> x, missing = table.encode(frame)
+        >>> x.shape, missing[2].tolist()
+        (torch.Size([3, 2]), [False, True])
+        >>> table.decode(x, missing)["job"].tolist()[:2]
+        ['nurse', 'clerk']
+    """
+
+    layout: tuple[str, ...]
+    query: tuple[Column, ...]
+    context: tuple[Column, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
+    missing_values: tuple[Any, ...] = ()
+    decimals: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def infer(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        types: Mapping[str, str] | None = None,
+        missing_values: Sequence[Any] = (),
+        context: Sequence[str] = (),
+        order: Sequence[str] | None = None,
+    ) -> "TableSchema":
+        """Learns what the columns of a frame are.
+
+        Args:
+            frame: As `as_frame` gives it; `read_table` notes in it how numbers were written.
+            types: What a column is, where its values do not say it: "number", "category",
+                "boolean", "datetime", "dmy" or "mdy" (dates with the day or the month first) or
+                "ignore".
+            missing_values: What stands for a gap, such as "?" or -999.
+            context: Columns that are always given and never asked.
+            order: Columns that come first in the model, in this order; the others follow in the
+                order of the frame.
+        """
+        if not isinstance(types, Mapping | None):
+            raise SchemaError(
+                f"`types` must be a dictionary from columns to types; got {type(types).__name__}."
+            )
+        declared, layout = dict(types or {}), tuple(frame.columns)
+        for argument, names in (("types", declared), ("context", context), ("order", order or ())):
+            _known(names, layout, argument=argument, error=SchemaError)
+        if len(set(order or ())) < len(order or ()):
+            raise SchemaError("`order` must name each column once; it names one of them twice.")
+        for name, kind in declared.items():
+            check_choice(f'types["{name}"]', kind, COLUMN_TYPES)
+        markers = tuple(_plain_marker(marker) for marker in missing_values)
+        columns, ignored = _infer_columns(frame, declared, markers, context)
+        first = {name: place for place, name in enumerate(order or ())}
+        query = [column for column in columns if not column.context]
+        query.sort(key=lambda column: first.get(column.name, len(first)))
+        if not query:
+            raise SchemaError(
+                "A table must have a column that can be asked; all of them are ignored, empty or "
+                "context."
+            )
+        given = tuple(column for column in columns if column.context)
+        decimals = dict(frame.attrs.get("decimals", {}))
+        return cls(layout, tuple(query), given, tuple(ignored), markers, decimals)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that can be asked, in the order of the model."""
+        return tuple(column.name for column in self.query)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The variables of the model: query, then context."""
+        given = [variable for column in self.context for variable in self._variables(column)]
+        return Schema((*(column.variable for column in self.query), *given))
+
+    def __getitem__(self, name: str) -> Column:
+        for column in (*self.query, *self.context):
+            if column.name == name:
+                return column
+        known = [column.name for column in (*self.query, *self.context)]
+        raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
+
+    def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
+        """The same, with rows that were trained on later: what was seen of numbers.
+
+        Args:
+            x: As `encode` gives them. Shape ``(rows, columns)``.
+            have: Which of them are there. Shape ``(rows, vars)``.
+        """
+        query = tuple(
+            column.widened(x[have[:, place], place].double().numpy())
+            if isinstance(column, NumberColumn)
+            else column
+            for place, column in enumerate(self.query)
+        )
+        return replace(self, query=query)
+
+    def encode(
+        self, frame: pd.DataFrame, *, needs: Sequence[str] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The codes of a frame, and what is missing in it.
+
+        A column that the frame lacks is missing in every row; one that the model does not know is
+        passed over. Dtypes may differ from training as far as the values can be read.
+
+        Args:
+            frame: Rows to encode.
+            needs: Columns that the frame must have.
+
+        Returns:
+            `x` of float32, shape ``(rows, variables)``, and `missing`, shape ``(rows, N)``.
+        """
+        self._check_columns(frame, needs or ())
+        codes, gaps = [], []
+        for column in self.query:
+            code, gone = self._read(column, frame)
+            codes.append(code)
+            gaps.append(gone)
+        for column in self.context:
+            codes.extend(self._read_context(column, frame))
+        x = np.stack(codes, axis=1).astype(np.float32)
+        return torch.from_numpy(x), torch.from_numpy(np.stack(gaps, axis=1))
+
+    def decode(
+        self, x: Tensor | NDArray[Any], missing: Tensor | NDArray[Any] | None = None
+    ) -> pd.DataFrame:
+        """The frame of codes: all columns in their order, in the dtypes that they had.
+
+        Args:
+            x: Codes. Shape ``(rows, variables)``.
+            missing: What to leave empty. Shape ``(rows, N)``.
+        """
+        codes, gaps = _array(x), None if missing is None else _array(missing).astype(bool)
+        found: dict[str, pd.Series] = {}
+        for place, column in enumerate(self.query):
+            found[column.name] = column.decode(
+                codes[:, place], None if gaps is None else gaps[:, place]
+            )
+        place = len(self.query)
+        for column in self.context:
+            width = len(self._variables(column))
+            gone = codes[:, place + 1] > 0.5 if width > 1 else None
+            found[column.name] = column.decode(codes[:, place], gone)
+            place += width
+        for name, dtype, _ in self.ignored:
+            found[name] = _empty(len(codes), dtype)
+        return pd.DataFrame({name: found[name] for name in self.layout})
+
+    def log_density_factors(self, frame: pd.DataFrame) -> Tensor:
+        """What to add to log densities of codes to have them in the units of the columns.
+
+        Returns:
+            float64, shape ``(rows, N)``: 0 for categories, atoms, gaps and columns not there.
+        """
+        factors = np.zeros((len(frame), len(self.query)))
+        for place, column in enumerate(self.query):
+            if column.name in frame.columns:
+                series = frame[column.name]
+                there = ~marked(series, self.missing_values)
+                factors[there, place] = column.log_density_factor(series[there])
+        return torch.from_numpy(factors)
+
+    def in_units(self, codes: Tensor) -> Tensor:
+        """Codes of the columns of numbers that can be asked, in their units.
+
+        Args:
+            codes: Shape ``(rows, numbers)``.
+        """
+        columns = [column for column in self.query if isinstance(column, NumberColumn)]
+        each = zip(columns, codes.T.cpu().numpy(), strict=True)
+        found = [torch.from_numpy(column.numbers(values)) for column, values in each]
+        return torch.stack(found, dim=1).to(codes.device)
+
+    def summary(self) -> list[Line]:
+        """What each column was taken for, in the order of the frame, for people."""
+        lines = {
+            column.name: Line(column.name, column.kind, ", ".join(column.details))
+            for column in (*self.query, *self.context)
+        }
+        lines |= {name: Line(name, "ignored", reason) for name, _, reason in self.ignored}
+        return [lines[name] for name in self.layout]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_description` reads them back to an equal schema."""
+        return {
+            "format": FORMAT,
+            "layout": list(self.layout),
+            "query": [column.describe() for column in self.query],
+            "context": [column.describe() for column in self.context],
+            "ignored": [list(column) for column in self.ignored],
+            "missing_values": list(self.missing_values),
+            "decimals": dict(self.decimals),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "TableSchema":
+        """Reads what `describe` wrote."""
+        try:
+            if description["format"] != FORMAT:
+                raise SchemaError(
+                    f"The table has format {description['format']!r}; this version reads {FORMAT}."
+                )
+            return cls(
+                tuple(description["layout"]),
+                tuple(column_from(entry) for entry in description["query"]),
+                tuple(column_from(entry) for entry in description["context"]),
+                tuple(Ignored(*entry) for entry in description["ignored"]),
+                tuple(description["missing_values"]),
+                dict(description.get("decimals", {})),  # none in models of earlier versions
+            )
+        except (KeyError, TypeError) as error:
+            raise SchemaError(f"This is not a table written by anyorder ({error!r}).") from error
+
+    def _variables(self, column: Column) -> tuple[Variable, ...]:
+        """The variables of a context column: itself, and whether it is missing if it may be."""
+        if isinstance(column, CategoryColumn) or not column.missing_share:
+            return (column.variable,)
+        name = f"{column.name} is missing"
+        while name in self.layout:
+            name = f"{name} "
+        return column.variable, Variable.categorical(name, (False, True), context=True)
+
+    def _check_columns(self, frame: pd.DataFrame, needs: Sequence[str]) -> None:
+        for name in (*needs, *(column.name for column in self.context)):
+            if name not in frame.columns:
+                raise QueryError(
+                    f'The frame must have the column "{name}"; it has none.'
+                    f"{nearest_or_all(name, frame.columns)}"
+                )
+
+    def _read(self, column: Column, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
+        """The codes of a column and its gaps; where the frame lacks it, all is a gap."""
+        if column.name not in frame.columns:
+            return np.zeros(len(frame)), np.ones(len(frame), dtype=bool)
+        series = frame[column.name]
+        hit = marked(series, self.missing_values)
+        if not hit.any():
+            return column.encode(series)
+        # Without the marked rows, whose values may be no values of the column at all.
+        codes, gone = np.zeros(len(frame)), hit.copy()
+        if isinstance(column, CategoryColumn) and column.context:
+            codes[hit] = len(column.levels)
+        codes[~hit], gone[~hit] = column.encode(series[~hit])
+        return codes, gone
+
+    def _read_context(self, column: Column, frame: pd.DataFrame) -> list[FloatArray]:
+        codes, gone = self._read(column, frame)
+        if len(self._variables(column)) > 1:
+            return [codes, gone.astype(np.float64)]
+        if isinstance(column, NumberColumn) and gone.any():
+            raise QueryError(
+                f'Column "{column.name}" is always given and had no gaps in training; row '
+                f"{frame.index[np.flatnonzero(gone)[0]]} has one. Fill it."
+            )
+        return [codes]
+
+
+def _infer_columns(
+    frame: pd.DataFrame,
+    declared: Mapping[str, str],
+    markers: Sequence[Any],
+    context: Sequence[str],
+) -> tuple[list[Column], list[Ignored]]:
+    columns: list[Column] = []
+    ignored: list[Ignored] = []
+    for name in frame.columns:
+        if declared.get(name) == "ignore":
+            ignored.append(Ignored(name, str(frame[name].dtype), "its type is ignore"))
+            continue
+        series = frame[name][~marked(frame[name], markers)]
+        present = int(series.notna().sum())
+        if not present:
+            ignored.append(Ignored(name, str(frame[name].dtype), "no value in any row"))
+            continue
+        share = 1 - present / len(frame)
+        columns.append(
+            infer_column(
+                series, declared=declared.get(name), missing_share=share, context=name in context
+            )
+        )
+    return columns, ignored
+
+
+def _known(
+    names: Iterable[str], known: Sequence[str], *, argument: str, error: type[AnyOrderError]
+) -> None:
+    for name in names:
+        if name not in known:
+            raise error(
+                f'`{argument}` must name columns; got "{name}".{nearest_or_all(name, known)}'
+            )
+
+
+def _plain_marker(marker: Any) -> Any:
+    """A marker that JSON can hold; the infinities as text, which is found as a number too."""
+    value = marker.item() if isinstance(marker, np.generic) else marker
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _array(values: Tensor | NDArray[Any]) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _empty(rows: int, dtype: str) -> pd.Series:
+    """Nothing but gaps, in a dtype if it can hold them."""
+    values = pd.Series([None] * rows, dtype=object)
+    if dtype == "object":
+        return values
+    gaps = np.ones(rows, dtype=bool)
+    try:
+        return as_dtype(values, "boolean" if dtype == "bool" else dtype, missing=gaps)
+    except (TypeError, ValueError):
+        return values

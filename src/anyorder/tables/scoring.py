@@ -1,0 +1,393 @@
+"""How well a model predicts the rows of a file, in one pass over it and in bounded memory.
+
+Who works on the parts of a table: this process, some on this machine, or a Dask cluster.
+
+Parts are read here, one after another, and handed out; what comes back is yielded in the order in
+which it was read, so that a file is written as if one process had done it. Only a few parts are
+under way at a time: memory stays flat however long the file is. A part is a pure function of the
+rows and the seed that it holds, so that a part whose worker died is simply done again.
+
+What is done with a part of a table, wherever it is done.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from anyorder.cli.console import note, show
+from anyorder.cli.notation import read_names
+from anyorder.cli.runs import of_kind, table_chunks
+from anyorder.diagnostics.evaluation import RowSample
+from anyorder.domains import load
+from anyorder.errors import (
+    AnyOrderError,
+    ConfigError,
+    QueryError,
+    SchemaError,
+    check_count,
+    check_seed,
+)
+from anyorder.lattice.masks import Bernoulli
+from anyorder.lattice.query_laws import ConditionalQueries
+from anyorder.reproduce.record import print_json
+from anyorder.tables.answers import How
+from anyorder.tables.engine import log_prob_in_units
+from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, SEEN, RowPrint, Skill, column_skill
+from anyorder.tables.model import TableModel
+from anyorder.tables.questions import is_for_any, named_sets
+from anyorder.tables.schema import TableSchema
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Crew = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Gives what a function says of each part, in order."""
+
+AHEAD = 2
+"""Parts that are under way for each worker: one that it works on, and one that waits for it."""
+
+PATIENCE = 10
+"""Seconds within which a scheduler must answer."""
+
+RETRIES = 3
+"""How often a part is begun anew whose worker died."""
+
+
+@contextmanager
+def crew(*, workers: int = 1, cluster: str | None = None) -> Iterator[Crew]:
+    """A crew, which goes home at the end.
+
+    Args:
+        workers: Processes on this machine; one is this process itself.
+        cluster: The address of a Dask scheduler, such as "tcp://10.0.0.1:8786", in place of these.
+            Its workers need anyorder, and the folder of the model under the same path.
+    """
+    check_count("workers", workers)
+    if cluster is None and workers == 1:
+        yield map
+        return
+    distributed = _engine()
+    with _client(distributed, workers, cluster) as client:
+        ahead = AHEAD * max(1, sum(client.nthreads().values()))
+        yield lambda function, parts: in_order(client, function, parts, ahead=ahead)
+
+
+def in_order(
+    client: Any, function: Callable[[Item], Result], parts: Iterable[Item], *, ahead: int
+) -> Iterator[Result]:
+    """What workers make of parts, in the order of the parts, so many of them under way at a time.
+
+    Args:
+        client: Of Dask.
+        function: What is done with a part.
+        parts: Read as they are needed.
+        ahead: How many are under way.
+    """
+    under_way: deque[Any] = deque()
+    for part in parts:
+        under_way.append(client.submit(function, part, retries=RETRIES, pure=False))
+        if len(under_way) >= ahead:
+            yield _result(under_way.popleft())
+    while under_way:
+        yield _result(under_way.popleft())
+
+
+@lru_cache(maxsize=1)
+def loaded(folder: str) -> Any:
+    """The model of a folder, read once in each process."""
+    return load(Path(folder))
+
+
+def _client(distributed: Any, workers: int, cluster: str | None) -> Any:
+    if cluster is None:
+        return distributed.Client(_local(distributed, workers))
+    try:
+        return distributed.Client(cluster, timeout=PATIENCE)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f'`cluster` must be the address of a Dask scheduler that runs; got "{cluster}" '
+            f"({' '.join(str(error).split())[:200]}). Start one with: dask scheduler. It says its "
+            'address, such as "tcp://10.0.0.1:8786".'
+        ) from None
+
+
+def _local(distributed: Any, workers: int) -> Any:
+    """Processes of this machine; torch has threads of its own, so each has one."""
+    return distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except AnyOrderError:
+        raise
+    except _engine().scheduler.KilledWorker as error:
+        raise ConfigError(
+            f"A part of the table ended its worker {RETRIES} times: it may need more memory."
+        ) from error
+    finally:
+        future.release()
+
+
+def _engine() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ConfigError('Several workers need Dask: pip install "anyorder[scale]".') from None
+    return distributed
+
+
+class Part(NamedTuple):
+    """Some rows of a table, and the seed of what is drawn for them."""
+
+    frame: pd.DataFrame
+    seed: int
+
+
+def parts(table: TableSchema, file: Path, *, rows: int, seed: int = 0) -> Iterator[Part]:
+    """A file in parts; what is drawn depends on the part, not on who draws it."""
+    for number, frame in enumerate(table_chunks(table, file, rows=rows)):
+        yield Part(frame, seed + number)
+
+
+def table_run(run: Path) -> tuple[TableSchema, str]:
+    """What a model of a table is of, and its folder as others find it; it is read once."""
+    folder = str(run.absolute()) if run.is_dir() else str(run)
+    return of_kind(loaded(folder), run, TableModel).table_, folder
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Fills the gaps of a part.
+
+    Args:
+        run: The folder of the model.
+        draws: How many times it is filled.
+        how: How a gap is filled.
+    """
+
+    run: str
+    draws: int
+    how: How
+
+    def __call__(self, part: Part) -> tuple[pd.DataFrame, int]:
+        """The columns of the file as they stand there, then those that it lacks; and the gaps."""
+        model: TableModel = loaded(self.run)
+        table, frame = model.table_, part.frame
+        filled = model.impute(frame, draws=self.draws, how=self.how, random_state=part.seed)
+        for name in frame.columns:
+            if name not in table.layout:
+                filled[name] = pd.concat([frame[name]] * self.draws).array
+        lacking = [name for name in table.names if name not in frame.columns]
+        gaps = int(frame.reindex(columns=list(table.names)).isna().to_numpy().sum())
+        filled = filled[[*frame.columns, *lacking]]
+        return filled if self.draws == 1 else _numbered(filled), gaps
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The log-likelihood of each row of a part.
+
+    Args:
+        run: The folder of the model.
+        query: Columns that are asked; None for all that a row has and that is not given.
+        given: Columns that are known.
+    """
+
+    run: str
+    query: Sequence[str] | None
+    given: Sequence[str] | None
+
+    def __call__(self, part: Part) -> pd.DataFrame:
+        """The number of each row of the file, and its log-likelihood; NaN where a gap is asked."""
+        model: TableModel = loaded(self.run)
+        frame, asked = part.frame, [name for name in self.query or () if name in part.frame.columns]
+        whole = frame[asked].notna().all(axis=1).to_numpy()
+        found = np.full(len(frame), np.nan)
+        if whole.any():
+            found[whole] = model.log_prob(frame[whole], query=self.query, given=self.given)
+        return pd.DataFrame({"row": frame.index, "log_prob": found})
+
+
+def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
+    """With the number of the draw and that of the row in front."""
+    for name in ("draw", "row"):
+        if name in filled.columns:
+            raise ConfigError(
+                f'Several draws are told apart by a column "{name}", which the table has already. '
+                "Rename it, or take one draw."
+            )
+    return filled.reset_index()
+
+
+ROWS_AT_ONCE = 16_384
+"""Rows of the file in memory."""
+
+LITTLE, FEWEST_CELLS = 0.05, 30
+"""A column gains little from the rest of its row that saves a smaller share of its errors; of fewer
+cells, nothing can be said."""
+
+
+@dataclass
+class Running:
+    """A mean and its standard error, of values that come in parts.
+
+    Example:
+        >>> running = Running()
+        >>> running.add(torch.tensor([1.0, 2.0]))
+        >>> running.add(torch.tensor([6.0]))
+        >>> running.mean, round(running.se, 4)
+        (3.0, 1.5275)
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Tensor) -> None:
+        """Takes in some more values: the update of Chan, Golub and LeVeque (1979)."""
+        if not len(values):
+            return
+        number, mean = len(values), float(values.double().mean())
+        apart, total = mean - self.mean, self.count + number
+        spread = float((values.double() - mean).square().sum())
+        self.squares += spread + apart**2 * self.count * number / total
+        self.mean += apart * number / total
+        self.count = total
+
+    @property
+    def se(self) -> float:
+        """The standard error of the mean."""
+        if self.count < 2:
+            return math.nan
+        return math.sqrt(self.squares / (self.count - 1) / self.count)
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """Plain values."""
+        return {"value": self.mean, "se": self.se if self.count > 1 else None, "n": self.count}
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.se:.4f}"
+
+
+def evaluate_table(
+    model: TableModel,
+    file: Path,
+    *,
+    query: str | None,
+    given: str | None,
+    seed: int,
+    json: bool,
+) -> None:
+    """Prints the log-likelihood of a file's rows; see `anyorder evaluate --help`."""
+    check_seed(seed)
+    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    if known and not asked:
+        raise QueryError("`--given` needs `--query`: which columns are asked?")
+    found: dict[str, Running] = {}
+    rows, sample = RowPrint(), RowSample(GUESSED_ROWS, seed=seed)
+    for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
+        if asked:
+            parts = {"query": _stated(model, frame, asked, known)}
+        else:
+            parts = _all_and_half(model, frame, seed + number)
+        for name, part in parts.items():
+            found.setdefault(name, Running()).add(part)
+        x, missing = model.table_.encode(frame)
+        rows.add(x, missing)
+        sample.add(x, missing)
+    if not any(running.count for running in found.values()):
+        raise SchemaError(f'"{file}" has no row that has what is asked.')
+    seen = rows.to_json() == model.trained_on_
+    skill = [] if asked else _skill(model, sample)
+    if json:
+        nats = {name: part.to_json() for name, part in found.items()}
+        told = {"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats}
+        if skill:
+            told["columns"] = {one.column: one.to_json() for one in skill}
+        print_json(told)
+        return
+    questions = {
+        "joint": "all that a row has",
+        "conditional": "a random half of it, given the other",
+        "query": ", ".join(asked) + (f" given {', '.join(known)}" if known else ""),
+    }
+    show(
+        ["question", "nats a row", "rows"],
+        [[questions[name], str(part), f"{part.count:,}"] for name, part in found.items()],
+        title=f"{file.name}: log-likelihoods of {rows.rows:,} rows; more is better",
+        numbers=["nats a row", "rows"],
+    )
+    if skill:
+        _show_skill(skill)
+    if seen:
+        note(SEEN)
+
+
+def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
+    """How well columns are guessed, of a model that was trained for any question."""
+    if not is_for_any(model.queries_):
+        return []
+    return column_skill(model.model_, model.table_, sample.x, sample.missing)
+
+
+def _show_skill(skill: Sequence[Skill]) -> None:
+    rows = [[one.column, f"{one.cells:,}", *one.words] for one in skill]
+    title = "How well each column is guessed, and the share of its error that the others save"
+    show(HEADINGS, rows, title=title, numbers=HEADINGS[1:])
+    gains = [one.gain for one in skill if one.gain is not None and one.cells >= FEWEST_CELLS]
+    if gains and max(gains) < LITTLE:
+        note(
+            "warning: no column is guessed better from the rest of its row than without. Either "
+            "they have nothing to do with each other, or the model was trained too short: fit it "
+            "anew with more `--minutes`."
+        )
+
+
+def _stated(
+    model: TableModel, frame: pd.DataFrame, asked: Sequence[str], known: Sequence[str]
+) -> Tensor:
+    """The log-likelihoods of one question, of the rows that have all that it asks."""
+    table = model.table_
+    query, given = named_sets(table, asked, known, prefix="--")
+    x, missing = table.encode(frame, needs=asked)
+    rows = ~(missing & query).any(dim=1)
+    frame, x, missing = frame[rows.numpy()], x[rows], missing[rows]
+    return _log_prob(model, frame, x, query.expand_as(missing), given & ~missing)
+
+
+def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str, Tensor]:
+    """The log-likelihoods of all that a row has, and of a random half given the other."""
+    x, missing = model.table_.encode(frame)
+    rows = ~missing.all(dim=1)
+    frame, x, have = frame[rows.numpy()], x[rows], ~missing[rows]
+    if not len(frame):
+        return {}
+    law = ConditionalQueries(have.shape[1], Bernoulli(have.shape[1], 0.5))
+    generator = torch.Generator().manual_seed(seed)
+    half = law.sample(len(have), available=have, generator=generator)
+    return {
+        "joint": _log_prob(model, frame, x, have, torch.zeros_like(have)),
+        "conditional": _log_prob(model, frame, x, half.query, half.given),
+    }
+
+
+def _log_prob(
+    model: TableModel, frame: pd.DataFrame, x: Tensor, query: Tensor, given: Tensor
+) -> Tensor:
+    """In nats and in the units of the columns; the sets may differ from row to row."""
+    if not len(x):
+        return torch.zeros(0, dtype=torch.float64)
+    return log_prob_in_units(model.model_, model.table_, frame, x, query=query, given=given)

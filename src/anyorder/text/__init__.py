@@ -1,0 +1,1 @@
+"""Text: chunks of characters; files, model, answers."""

@@ -1,0 +1,155 @@
+"""The verbs for text: fit, infill, evaluate."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from anyorder.cli.console import note, show
+from anyorder.cli.notation import shell
+from anyorder.cli.resume import making_room, told_by_flags
+from anyorder.cli.runs import finished_step, read_run, tell_fitted
+from anyorder.cli.streams import STREAM, printable
+from anyorder.diagnostics.evaluation import conditional_bits
+from anyorder.diagnostics.gaps import estimate_json
+from anyorder.errors import ConfigError
+from anyorder.images.files import ENDINGS
+from anyorder.reproduce.record import print_json
+from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
+from anyorder.text.model import TEXT_SETTINGS, VALID_ROWS, TextModel
+from anyorder.training.settings import is_first_process
+
+EMBEDDED = "pydoc"
+"""What to say in place of a file for the text that ships with Python."""
+
+HINT = 32
+"""The most characters of the text that a fit proposes to fill."""
+
+
+def fit_text(
+    file: str,
+    *,
+    out: Path,
+    minutes: float | None,
+    steps: int | None,
+    seed: int,
+    overwrite: bool,
+    **shape: Any,
+) -> None:
+    """Fits a text and saves the model; see `anyorder fit --help`."""
+    budget = TEXT_SETTINGS.minutes if minutes is None and steps is None else minutes
+    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=seed)
+    sizes = {name: size for name, size in shape.items() if size is not None}
+    model = TextModel(settings=settings, **sizes)
+    text, training = read_text(file), out / "training"
+    if is_first_process():
+        size = sum(len(part) for part in (text.train, text.valid, text.test))
+        note(f"{text.name}: taken for a text of {size:,} characters")
+    room = making_room(out, overwrite=overwrite, file=file)
+    with room, told_by_flags(out, model, text, file=file):
+        done = finished_step(training)
+        model.fit(text, folder=training, progress=done is None)
+        if is_first_process():
+            model.save(out)
+    if is_first_process():
+        bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
+        held_out = f"Held-out text: {bits} bits for each character of a random half of a chunk"
+        tell_fitted(text.name, out, done, held_out)
+        note(f"  {shell('anyorder', 'infill', out, holed_words(text, model))}")
+
+
+def holed_words(text: Text, model: TextModel) -> str:
+    """Whole words of the validation text, with a hole in each that has three letters or more."""
+    found = ""
+    for word in decode(text.valid[: 8 * HINT], text.alphabet).split()[1:]:  # the first may be cut
+        middle = len(word) // 2
+        holed = word[:middle] + model.hole + word[middle + 1 :] if len(word) > 2 else word
+        longer = f"{found} {holed}".strip()
+        if len(longer) > min(HINT, model.length) or (found and " " not in text.alphabet):
+            break
+        found = longer
+    return found if model.hole in found else model.hole * min(3, model.length)
+
+
+def infill_text(
+    run: Path,
+    text: str,
+    *,
+    n: int,
+    greedy: bool,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    json: bool,
+) -> None:
+    """Fills the holes of a text; see `anyorder infill --help`."""
+    _check_drawing(n, greedy, temperature)
+    text = sys.stdin.read().rstrip("\n") if text == STREAM else text
+    fills = read_run(run, TextModel).infill(
+        text,
+        n=n,
+        how="greedy" if greedy else "sample",
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+    )
+    if json:
+        print_json({"text": text, "fills": fills})
+    else:
+        lines = "\n".join(fills)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        # A pipe gets what was drawn, letter by letter.
+        console.print(printable(lines) if console.is_terminal else lines)
+
+
+def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
+    """Refuses options that contradict each other, in the words of the command line."""
+    if not 0 < temperature < math.inf:
+        raise ConfigError(
+            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
+            "the most probable character at each step."
+        )
+    if greedy and (n > 1 or temperature != 1):
+        other = "--n" if n > 1 else "--temperature"
+        raise ConfigError(f"`--greedy` draws nothing, so `{other}` has no use: drop one of them.")
+
+
+def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, json: bool) -> None:
+    """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
+    text = read_text(file)
+    found = model.evaluate(text, rows=256 if rows is None else rows, seed=seed)
+    if json:
+        bits = {name: estimate_json(estimate) for name, estimate in found.items()}
+        print_json({"data": text.name, "bits": bits})
+        return
+    questions = {
+        "joint": f"joint: all {model.length} characters of a chunk",
+        "marginal": f"marginal: a random set of them, divided by all {model.length}",
+        "conditional": "conditional: a random half given the other, divided by those asked",
+    }
+    show(
+        ["question", "bits a character", "chunks"],
+        [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
+        title=f"{text.name}: its test part, the last 5%; less is better",
+        numbers=["bits a character", "chunks"],
+    )
+
+
+def read_text(file: str) -> Text:
+    """A text by what a user typed: a file, text8 or the folder of text8, or "pydoc"."""
+    if file == EMBEDDED:
+        return embedded_text()
+    path = Path(file)
+    if not path.exists():
+        raise ConfigError(f'There is no file "{file}". Give a text file, or "{EMBEDDED}".')
+    if path.is_dir() and not any((path / name).exists() for name in ("text8", "text8.zip")):
+        raise ConfigError(
+            f'"{file}" is a folder without pictures ({", ".join(ENDINGS)}) and without text8. Give '
+            "a table, a text file or a folder of pictures."
+        )
+    if path.is_dir() or path.name in ("text8", "text8.zip"):
+        return load_text8(path)
+    return load_text(path)
