@@ -15,8 +15,9 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from anyorder.cli.app import run
+from anyorder.text import SHIPPED
 from anyorder.text.data import embedded_text
-from anyorder.text.model import SHIPPED, TextModel
+from anyorder.text.model import TextModel
 from anyorder.training.settings import TrainingSettings
 
 SETTINGS = TrainingSettings(

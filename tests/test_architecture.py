@@ -11,6 +11,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "anyorder"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 MOST_LINES = 600
+MOST_MODULES, MOST_AT_THE_TOP, MOST_RANKS = 170, 8, 16
+
+DOMAINS = {"tables", "text", "images", "robots"}
+SHELLS = {"cli", "serve", "report"}
+ON_TOP = {"reproduce", "demo"}
 
 
 def module_name(path: Path) -> str:
@@ -50,6 +55,32 @@ def ranks(graph: dict[str, set[str]]) -> dict[str, int]:
 
 def test_no_module_imports_itself_by_way_of_others():
     ranks({name: set(imported(name)) for name in NAMES if not is_package(name)})
+
+
+def test_no_package_imports_itself_by_way_of_others():
+    packages: dict[str, set[str]] = {}
+    for name in NAMES:
+        own = name.partition(".")[0]
+        others = {other.partition(".")[0] for other in imported(name)}
+        packages.setdefault(own, set()).update(others - {own})
+    assert max(ranks(packages).values()) < MOST_RANKS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shells_and_the_core_do_not_know_domains(name):
+    """A domain is told to a shell by name: see `anyorder.domains`."""
+    own = name.partition(".")[0]
+    if own in DOMAINS | ON_TOP:
+        return
+    found = {other.partition(".")[0] for other in imported(name)}
+    assert not found & (DOMAINS | ON_TOP)
+    if own not in SHELLS | {"__main__"}:
+        assert not found & SHELLS
+
+
+def test_there_are_few_modules():
+    assert len(MODULES) <= MOST_MODULES
+    assert len(list(SOURCE.glob("*.py"))) <= MOST_AT_THE_TOP
 
 
 def is_package(name: str) -> bool:

@@ -155,7 +155,9 @@ def test_a_fit_that_is_interrupted_says_how_to_go_on(late, tmp_path, capsys, mon
     assert stopped.value.code == 130
     line = capsys.readouterr().err.splitlines()[-1]
     place = "the last checkpoint, if" if late else "this checkpoint."
-    assert re.match(rf"interrupted: .*the same (call or )?command goes on from {place}", line, re.I)
+    assert re.match(
+        rf"interrupted: .*the same (call or )?command (goes on|resumes) from {place}", line, re.I
+    )
     main(command)
     assert (tmp_path / "model.json").exists()
 

@@ -76,7 +76,7 @@ def test_a_fit_ends_with_a_command_that_works(tmp_path, capsys):
     fit = ["fit", str(tmp_path / "book.txt"), *FIT[2:], "--steps", "1"]
     main([*fit, "--out", str(tmp_path / "run")])
     said = capsys.readouterr().err
-    assert said.startswith("book.txt: taken for a text of 1,860 characters")
+    assert said.startswith("book.txt: read as a text of 1,860 characters")
     assert f'Fitted "book.txt". Saved in {tmp_path / "run"}.' in said
     assert re.search(r"Held-out text: \d+\.\d+ ± \d+\.\d+ bits", said)
     command = shlex.split(said.splitlines()[-1])

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.cli.notation import read_types
 from anyorder.tables.advice import doubts, way_out
+from anyorder.tables.notation import read_types
 from anyorder.tables.schema import TableSchema
 
 ROWS = 200

@@ -184,7 +184,7 @@ MISTAKES = {
         ["inpaint", "RUN", "plain.png", "--half", "top", "--temperature", "0", "--out", "g.png"],
         "`--greedy` takes the most probable level",
     ),
-    "empty": (["fit", "void", "--out", "other"], "is a folder without pictures (.png"),
+    "empty": (["fit", "void", "--out", "other"], "is a folder without pictures and without"),
     "power": (["fit", "set", "--size", "²", "--out", "other"], "`--size` must be such as"),
     "digits": (["fit", "set", "--size", "9" * 5000, "--out", "other"], "must be such as"),
     "power of a rectangle": (

@@ -286,16 +286,17 @@ def test_the_page_says_of_a_file_what_check_says(
     model, people, tmp_path, capsys, monkeypatch, seed
 ):
     """Both look at the same rows in the same order, though the page keeps more of them."""
-    for module in ("cli.checking.CHECKED_ROWS", "tables.report.CHECKED_ROWS"):
+    for module in ("tables.scoring.CHECKED_ROWS", "tables.report.CHECKED_ROWS"):
         monkeypatch.setattr(f"anyorder.{module}", 40)
-    monkeypatch.setattr("anyorder.cli.reporting.MOST_ROWS", 70)
-    for module in ("checking", "reporting"):  # parts of the file, which end elsewhere for each
-        monkeypatch.setattr(f"anyorder.cli.{module}.ROWS_AT_ONCE", len(module))
+    monkeypatch.setattr("anyorder.tables.scoring.MOST_ROWS", 70)
     model.save(tmp_path / "run")
     people.to_csv(tmp_path / "rows.csv", index=False)
     of_file = [str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--seed", seed]
+    # Parts of the file end elsewhere for each.
+    monkeypatch.setattr("anyorder.tables.scoring.ROWS_AT_ONCE", 9)
     main(["evaluate", *of_file, "--report", str(tmp_path / "page.html")])
     capsys.readouterr()
+    monkeypatch.setattr("anyorder.tables.scoring.ROWS_AT_ONCE", 8)
     main(["check", *of_file, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["rows"] == 40

@@ -15,12 +15,12 @@ import torch
 
 import anyorder
 from anyorder.cli.app import main
-from anyorder.cli.notation import quoted, read_given, read_queries, written_given
 from anyorder.cli.runs import finished_step
 from anyorder.errors import CheckpointError, SchemaError
 from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.tables.ensemble import members_of
 from anyorder.tables.files import read_table, write_chunks
+from anyorder.tables.notation import quoted, read_given, read_queries, written_given
 from anyorder.tables.schema import TableSchema
 from anyorder.tables.scoring import Running
 
@@ -81,7 +81,6 @@ def parquet_run(folder):
 def small_chunks(monkeypatch):
     monkeypatch.setattr("anyorder.tables.cli.ROWS_AT_ONCE", 14)
     monkeypatch.setattr("anyorder.tables.scoring.ROWS_AT_ONCE", 7)
-    monkeypatch.setattr("anyorder.cli.checking.ROWS_AT_ONCE", 7)
 
 
 def last_json(capsys):
@@ -623,7 +622,7 @@ def test_info_says_what_a_model_is(run, capsys):
     assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
     assert "PartialQueries: some of the 7 variables, given some" in shown
     assert "PathTransformer: layers 1, width 16, heads 2" in shown
-    assert "; guided by normal distributions" in shown
+    assert "; with a prior" in shown
     main(["info", str(run), "--json"])
     about = last_json(capsys)
     assert about["domain"] == "table"
@@ -666,7 +665,7 @@ def test_load_gives_a_model_of_either_domain(run, tmp_path):
     model.save(tmp_path / "text")
     assert isinstance(anyorder.load(tmp_path / "text"), anyorder.TextModel)
     anyorder.save_model(tmp_path / "bare", model.model_)
-    with pytest.raises(CheckpointError, match="no model of text, of a table or of images"):
+    with pytest.raises(CheckpointError, match="no model of a known domain"):
         anyorder.load(tmp_path / "bare")
 
 

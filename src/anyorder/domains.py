@@ -1,47 +1,209 @@
-"""Loading a model of whatever kind from its folder."""
+"""Domains: the contract through which the shells know tables, text, images and whatever comes next.
 
+A domain owns everything that knows what its variables are: files, schema, estimator, answers. It
+tells the command line, the server and the reports through `Domain`; no shell imports a domain.
+Three domains are built in; others are found by the entry point group "anyorder.domains", or are
+added with `register`:
+
+    [project.entry-points."anyorder.domains"]
+    melodies = "melodies.domain:MELODIES"
+
+Nothing heavy is imported here, nor in the module of a domain object: `anyorder --help` reads the
+options of all domains.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, ClassVar, NamedTuple
 
-from anyorder.errors import CheckpointError
-from anyorder.images.model import ImageModel
-from anyorder.saving.checkpoint import SavedModel, load_saved
-from anyorder.tables.model import TableModel
-from anyorder.text.model import TextModel, text_folder
-from anyorder.training.settings import default_device
+BUILT_IN = (
+    "anyorder.tables.domain:TABLES",
+    "anyorder.images.domain:IMAGES",
+    "anyorder.text.domain:TEXT",
+)
+
+GROUP = "anyorder.domains"
+"""Entry point group in which packages name their domains."""
 
 
-def load(folder: str | Path) -> TextModel | TableModel | ImageModel:
-    """Loads a model of text, of a table or of images, onto the GPU if there is one.
+class Description(NamedTuple):
+    """The facts about a fitted model that `anyorder info` prints.
 
     Args:
-        folder: Where `save` or `anyorder fit` put it. If its training was stopped before it was
-            saved, it is what the last checkpoint holds. "shipped" is the model of text that comes
-            with the package.
+        document: Values for JSON.
+        facts: Names and values for people.
+        names: Names of the variables, for the words of its query law.
+        columns: Headings and rows of a table of the variables, if there is one.
+    """
+
+    document: Mapping[str, Any]
+    facts: Sequence[tuple[str, str]]
+    names: Sequence[str]
+    columns: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
+
+
+class Checked(NamedTuple):
+    """A consistency and calibration check of a model on a file.
+
+    Args:
+        check: A `diagnostics.check.Check`.
+        size: The amount of data that was read, in words.
+        trained_on: Whether these are the rows that the model was trained on.
+    """
+
+    check: Any
+    size: str
+    trained_on: bool = False
+
+
+class Domain(ABC):
+    """A kind of data: how its files are recognised and fitted, and what its models answer.
+
+    The estimator of a domain has the attributes `domain`, which is equal to `name`, and `model_`,
+    its `AnyOrderModel` once it is fitted; its `save(folder)` notes `{"domain": name}`.
+    """
+
+    name: ClassVar[str]
+    """Name in run folders and for `fit --as`, such as "table"."""
+
+    noun: ClassVar[str]
+    """Words for what a model is of, such as "a table"."""
+
+    plural: ClassVar[str]
+    """Words for what an option is for, such as "tables"."""
+
+    command: ClassVar[str]
+    """A command that asks a model of this domain, such as "query"."""
+
+    sources: ClassVar[Sequence[str]]
+    """Words for what `fit` accepts, such as "a table (.csv, .tsv, .parquet)"."""
+
+    fit_options: ClassVar[type]
+    """Frozen dataclass of the flags that `fit` takes for this domain only, all None by default."""
+
+    width: ClassVar[int]
+    """Default width of the network."""
+
+    commands: ClassVar[Sequence[Callable[..., None]]] = ()
+    """Commands of its own, as functions whose arguments are the flags."""
+
+    named_runs: ClassVar[Mapping[str, Path]] = {}
+    """Run folders that are known by a name, such as "shipped"."""
+
+    reads_any_file: ClassVar[bool] = False
+    """Whether it takes files that no domain recognises."""
+
+    @abstractmethod
+    def recognises(self, source: str) -> bool:
+        """Returns whether a file, a folder or a name is of this domain."""
+
+    def refuse(self, source: str) -> None:  # noqa: B027 (most domains have nothing to refuse)
+        """Raises a `ConfigError` if a file that nobody recognises looks like one of this domain."""
+
+    @abstractmethod
+    def fit(self, source: str, shared: Any, own: Any) -> None:
+        """Fits a model and saves it.
+
+        Args:
+            source: What the user typed.
+            shared: The `cli.options.FitOptions`.
+            own: The `fit_options`.
+        """
+
+    @abstractmethod
+    def open(self, saved: Any, folder: str | Path) -> Any:
+        """Returns the estimator of a `saving.checkpoint.SavedModel`; `folder` is for messages."""
+
+    @abstractmethod
+    def evaluate(self, model: Any, run: Path, source: str, options: Any) -> None:
+        """Prints how well a model predicts a file, and writes a report if one is asked for.
+
+        Args:
+            model: The estimator.
+            run: Its folder.
+            source: What the user typed.
+            options: The `cli.options.EvaluateOptions`.
+        """
+
+    @abstractmethod
+    def check(self, model: Any, source: str, *, rows: int | None, seed: int) -> Checked:
+        """Checks a model on at most `rows` rows of a file."""
+
+    @abstractmethod
+    def describe(self, model: Any) -> Description:
+        """Returns the facts about a fitted model."""
+
+    @abstractmethod
+    def routes(self, model: Any, desk: Any, *, name: str, run: str) -> Any:
+        """Returns the `fastapi.APIRouter` of a model.
+
+        Args:
+            model: The estimator.
+            desk: The `serve.batching.Desk` through which routes ask it.
+            name: What the page calls the model.
+            run: The run folder as the page shows it.
+        """
+
+
+_registered: dict[str, Domain] = {}
+
+
+def register(domain: Domain) -> None:
+    """Adds a domain, or replaces the one of the same name."""
+    _registered[domain.name] = domain
+
+
+def domains() -> list[Domain]:
+    """Returns all domains: built in, registered, and of installed packages."""
+    places = [*BUILT_IN, *(entry.value for entry in metadata.entry_points(group=GROUP))]
+    found = {domain.name: domain for domain in map(resolve_name, places)} | _registered
+    return sorted(found.values(), key=lambda domain: domain.reads_any_file)
+
+
+def domain_of(model: Any) -> Domain:
+    """Returns the domain of an estimator."""
+    return next(domain for domain in domains() if domain.name == model.domain)
+
+
+def load(folder: str | Path) -> Any:
+    """Loads a model of any domain, onto the GPU if there is one.
+
+    Args:
+        folder: Run folder, written by `save` or `anyorder fit`. If the training was stopped before
+            the model was saved, its last checkpoint is loaded. "shipped" is the text model that
+            comes with the package.
     """
     return as_model(read_saved(folder), folder)
 
 
-def read_saved(folder: str | Path) -> SavedModel:
-    """What the folder of a model holds, or the last checkpoint of its training."""
-    return load_saved(_place(text_folder(folder)), device=default_device())
+def read_saved(folder: str | Path) -> Any:
+    """Returns the `SavedModel` of a run folder, or of the last checkpoint of its training."""
+    from anyorder.saving.checkpoint import load_saved
+    from anyorder.training.settings import default_device
+
+    names = {name: place for domain in domains() for name, place in domain.named_runs.items()}
+    return load_saved(_place(names.get(str(folder), Path(folder))), device=default_device())
 
 
-def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel | ImageModel:
-    """The model of what was read from a folder, by the domain in its notes."""
-    domain = saved.notes.get("domain")
-    if domain == "text":
-        return TextModel.from_saved(saved, folder)
-    if domain == "table":
-        return TableModel.from_saved(saved, folder)
-    if domain == "image":
-        return ImageModel.from_saved(saved, folder)
-    raise CheckpointError(
-        f'"{folder}" holds no model of text, of a table or of images. Read it with `load_model`.'
-    )
+def as_model(saved: Any, folder: str | Path) -> Any:
+    """Returns the estimator of what was read from a folder, by the domain in its notes."""
+    from anyorder.errors import CheckpointError
+
+    found = {domain.name: domain for domain in domains()}
+    name = saved.notes.get("domain")
+    if name not in found:
+        known = ", ".join(domain.noun for domain in found.values())
+        raise CheckpointError(
+            f'"{folder}" holds no model of a known domain ({known}). Read it with `load_model`.'
+        )
+    return found[name].open(saved, folder)
 
 
 def _place(folder: Path) -> Path:
-    """Where the weights are: here, or in `training`: its first member, the last stage of that."""
+    """Returns where the weights are: here, or in the last stage of the first ensemble member."""
     training = folder / "training"
     if (folder / "model.json").exists() or not training.is_dir():
         return folder

@@ -10,9 +10,9 @@ import warnings
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
-from anyorder.cli.questions import impute, infill, inpaint, query, sample, score
+from anyorder.cli.commands import check, evaluate, fit_command, info, serve
 from anyorder.cli.streams import piped, printable
-from anyorder.cli.verbs import check, evaluate, fit, info, serve
+from anyorder.domains import domains
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this
 # when torch is first imported, which is after this module.
@@ -49,9 +49,11 @@ app.command(
     name="demo",
     help="Show what the package does, in two or three minutes and without any file of yours.",
 )
-for verb in (fit, infill, inpaint, impute, query, sample, score, evaluate, check, info):
-    app.command(verb)
-app.command(serve)
+for command in (fit_command(), evaluate, check, info, serve):
+    app.command(command)
+for domain in domains():
+    for command in domain.commands:
+        app.command(command)
 app.command(
     "anyorder.reproduce.cli:reproduce",
     name="reproduce",

@@ -1,4 +1,4 @@
-"""The verb `check`: how far a model agrees with itself, and whether its probabilities hold."""
+"""The command `check`: prints consistency gaps and calibration."""
 
 import json as jsons
 from importlib.util import find_spec
@@ -6,25 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from anyorder.cli.console import note, show
-from anyorder.cli.runs import opened, table_chunks
-from anyorder.cli.streams import printable, reading
+from anyorder.cli.console import note, print_json, show
+from anyorder.cli.runs import opened
+from anyorder.cli.streams import printable
 from anyorder.diagnostics.calibration import LEVELS
-from anyorder.diagnostics.check import Check, check_model
-from anyorder.diagnostics.evaluation import RowSample
+from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.gaps import Gap, percent
+from anyorder.domains import domain_of
 from anyorder.errors import ConfigError, check_count, check_seed
-from anyorder.images.cli import images_for
-from anyorder.images.model import EVALUATED, ImageModel
-from anyorder.reproduce.record import print_json
-from anyorder.tables.answers import CHECKED_ROWS
-from anyorder.tables.evaluation import SEEN, RowPrint
-from anyorder.tables.model import TableModel
-from anyorder.text.cli import read_text
-from anyorder.text.model import CHECKED_CHUNKS, TextModel
-
-ROWS_AT_ONCE = 16_384
-"""Rows of the file in memory."""
 
 MOST_COLUMNS = 10
 """Columns that are shown, the worst of them."""
@@ -47,16 +36,8 @@ def check_file(
         check_count("rows", rows)
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
-    model, seen = opened(run), False
-    if isinstance(model, TableModel):
-        with reading(file) as source:
-            found, size, seen = _check_table(
-                model, source, CHECKED_ROWS if rows is None else rows, seed
-            )
-    elif isinstance(model, ImageModel):
-        found, size = _check_images(model, file, EVALUATED if rows is None else rows, seed)
-    else:
-        found, size = _check_text(model, file, CHECKED_CHUNKS if rows is None else rows, seed)
+    model = opened(run)
+    found, size, seen = domain_of(model).check(model, file, rows=rows, seed=seed)
     if out is not None:
         _write(found, out)
     if json:
@@ -65,30 +46,6 @@ def check_file(
         _show(found, f"{Path(file).name}, {size}")
         if seen:
             note(SEEN)
-
-
-def _check_text(model: TextModel, file: str, chunks: int, seed: int) -> tuple[Check, str]:
-    """The check of the test part of a text, and how much of it was read."""
-    found = model.check(read_text(file), rows=chunks, seed=seed, progress=True)
-    return found, f"{found.rows:,} chunks of its test part"
-
-
-def _check_images(model: ImageModel, file: str, rows: int, seed: int) -> tuple[Check, str]:
-    """The check of the first test images, and how many these are."""
-    found = model.check(images_for(model, file), rows=rows, seed=seed, progress=True)
-    return found, f"{found.rows:,} images of its test part"
-
-
-def _check_table(model: TableModel, file: Path, rows: int, seed: int) -> tuple[Check, str, bool]:
-    """The check of a random sample of a file's rows, how many, and whether it was trained on."""
-    sample, fingerprint = RowSample(rows, seed=seed), RowPrint()
-    for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
-        x, missing = model.table_.encode(frame)
-        sample.add(x, missing)
-        fingerprint.add(x, missing)
-    found = check_model(model.model_, sample.x, sample.missing, seed=seed, progress=True)
-    seen = fingerprint.to_json() == model.trained_on_
-    return found, f"{found.rows:,} of {sample.seen:,} rows", seen
 
 
 def _write(found: Check, out: Path) -> None:

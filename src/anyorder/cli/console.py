@@ -1,10 +1,9 @@
-"""What verbs show: tables for people, plain values for JSON, words for numbers and times.
-
-What a verb must not write to.
-"""
+"""The console: tables for people, plain values for JSON, words for numbers and times."""
 
 import datetime
+import json
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -34,6 +33,16 @@ UNBOUNDED = 10_000
 def note(sentence: str) -> None:
     """A line on standard error, which leaves the output to the answer."""
     Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(printable(sentence))
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Prints one JSON object as one line, the last of standard output."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def shell(*words: object) -> str:
+    """Returns a command as it can be typed."""
+    return shlex.join(str(word) for word in words)
 
 
 def show(

@@ -1,8 +1,9 @@
 """The options that several verbs share, as types."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
@@ -98,3 +99,57 @@ Cluster = Annotated[
     str | None,
     Parameter(help="The address of a Dask scheduler whose workers do it, tcp://HOST:8786."),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of `fit` that all domains share.
+
+    Args:
+        out: Folder of the model.
+        minutes: Longest training time; if no steps are given, 7 for a table and 10 for text and
+            images.
+        steps: Number of training steps.
+        layers: Number of blocks of the network; 3 for a table, 4 for text and images.
+        width: Width of the network; 96 for a table, 128 for text and images.
+        heads: Number of attention heads, 4; must divide the width.
+        seed: The same seed gives the same output.
+        overwrite: Remove the earlier training in the folder, and start anew. Other files there
+            stay.
+    """
+
+    out: Named
+    minutes: float | None = None
+    steps: Whole | None = None
+    layers: Whole | None = None
+    width: Whole | None = None
+    heads: Whole | None = None
+    seed: Whole = 0
+    overwrite: bool = False
+
+    def sizes(self) -> dict[str, Any]:
+        """Returns the layers, width and heads that were set, as arguments of an estimator."""
+        named = {"layers": self.layers, "width": self.width, "heads": self.heads}
+        return {name: size for name, size in named.items() if size is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`; a domain refuses those that it has no use for.
+
+    Args:
+        query: Tables: columns to query, in place of all and of a random half given the other.
+        given: Tables: columns that are then given.
+        rows: Text and images: number of chunks or images; 256.
+        report: An .html file to write: a page with calibration, samples beside real rows, the value
+            of evidence, and the training curve.
+        seed: The same seed gives the same output.
+        json: Print one JSON object, the last line of the output.
+    """
+
+    query: str | None = None
+    given: str | None = None
+    rows: Whole | None = None
+    report: Path | None = None
+    seed: Whole = 0
+    json: bool = False

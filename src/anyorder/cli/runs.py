@@ -1,52 +1,133 @@
-"""Models, trainings and files of tables by what a user typed."""
+"""Run folders by what a user typed: fit one, open one, describe one, serve one.
 
-from collections.abc import Iterator
+The domain of a file or of a saved model does the work; what is here is the same for all of them.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-import pandas as pd
+from anyorder.cli.console import note, print_json, show
+from anyorder.cli.options import FitOptions
+from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
+from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count
+from anyorder.lattice.query_mixtures import question_words
+from anyorder.saving.checkpoint import describe
+from anyorder.saving.run_folder import RunFolder, replace_text
 
-from anyorder.cli.console import note
-from anyorder.domains import load
-from anyorder.errors import CheckpointError, SchemaError
-from anyorder.images.model import ImageModel
-from anyorder.saving.run_folder import RunFolder
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column
-from anyorder.tables.csv_dialect import Told
-from anyorder.tables.files import as_frame, column_names, read_chunks
-from anyorder.tables.fitting import MAR_ROUNDS
-from anyorder.tables.model import TableModel
-from anyorder.tables.schema import TableSchema
-from anyorder.text.model import TextModel
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst")
+"""Endings of files that have to be unpacked, unless what is in them stands before: .csv.gz."""
 
-Model = TypeVar("Model", TableModel, TextModel, ImageModel)
+REPORTS = (".html", ".htm")
 
-DOMAINS: dict[type, tuple[str, str]] = {
-    TableModel: ("a table", "query"),
-    TextModel: ("text", "infill"),
-    ImageModel: ("images", "inpaint"),
-}
-"""What the models of a kind are of, and a verb that they answer to."""
+RESUMES = "The same command resumes from the last checkpoint, if there is one."
+SAME = re.compile("same (call or )?command")
+
+HEADS = 4
+"""Default number of attention heads; see `fit --help`."""
 
 
-def finished_step(folder: Path) -> int | None:
-    """The steps of a training that has ended; None if it goes on, or is not there."""
+def fit_file(file: str, *, domain: str | None, shared: FitOptions, own: Mapping[str, Any]) -> None:
+    """Fits a file as a domain, which is found by the file's name unless it is named.
+
+    Args:
+        file: What was typed.
+        domain: Name of the domain, if it was given.
+        shared: Options for all domains.
+        own: Options of single domains, by their names; a domain without any may be left out.
+    """
+    found = _domain_named(domain) if domain else domain_of_file(file)
+    for other in domains():
+        if other.name in own and other.name != found.name:
+            refuse_options(
+                asdict(own[other.name]),
+                f'is for {other.plural}, and "{file}" is read as {found.noun}; '
+                f"`--as {other.name}` would say otherwise.",
+            )
+    _check_shared(shared, width=found.width)
+    try:
+        found.fit(file, shared, own.get(found.name, found.fit_options()))
+    except KeyboardInterrupt as stopped:  # before the training or after it, where none tells more
+        words = str(stopped) or RESUMES
+        if shared.overwrite:  # which would remove what was saved just now
+            words = SAME.sub("same command without `--overwrite`", words)
+        raise KeyboardInterrupt(words) from None
+
+
+def _domain_named(name: str) -> Domain:
+    found = {domain.name: domain for domain in domains()}
+    check_choice("--as", name, found)
+    return found[name]
+
+
+def domain_of_file(file: str) -> Domain:
+    """Returns the domain of a file by its name; refuses a file that looks like another's."""
+    for domain in domains():
+        if domain.recognises(file):
+            return domain
+    path = Path(file)
+    if not path.exists():
+        sources = [words for domain in domains() for words in domain.sources]
+        raise ConfigError(f'There is no file "{file}". Give {", ".join(sources)}.')
+    if path.suffix.lower() in ARCHIVES:
+        raise ConfigError(
+            f'"{file}" is an archive: unpack it, and give the table, the text or the folder of '
+            "pictures that is in it. One packed CSV file can be read if it is called .csv.gz or "
+            ".csv.zip."
+        )
+    for domain in domains():
+        domain.refuse(file)
+    return next(domain for domain in domains() if domain.reads_any_file)
+
+
+def refuse_options(options: Mapping[str, Any], why: str) -> None:
+    """Refuses options that were given and do not fit, with the reason."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"`--{name.replace('_', '-')}` {why}")
+
+
+def _check_shared(shared: FitOptions, *, width: int) -> None:
+    """Refuses impossible options before a file is read and columns are shown."""
+    taken = next((place for place in (shared.out, *shared.out.parents) if place.is_file()), None)
+    if taken is not None:
+        raise ConfigError(
+            f'`--out` must be a folder, which is made for the model; "{taken}" is a file. Name '
+            f'another, such as "runs/{taken.stem}".'
+        )
+    minutes = shared.minutes
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"`--minutes` must be above 0 and finite; got {minutes:g}.")
+    for name, value in {"steps": shared.steps, **shared.sizes()}.items():
+        if value is not None:
+            check_count(name, value)
+    wide, heads = shared.width or width, shared.heads or HEADS
+    if wide % heads:
+        raise ConfigError(
+            f"`--heads` must divide the width, which is {wide}; got {heads}. Change one of them "
+            "(`--width`)."
+        )
+
+
+def finished_step(folder: Path, *, stages: int | None = None) -> int | None:
+    """Returns the steps of a training that has ended; None if it goes on, or is not there.
+
+    Args:
+        folder: Folder of the training.
+        stages: Number of stages, of a training that may have several.
+    """
     members = list(folder.glob("member-*")) or [folder]
-    steps = [_ended(member, len(members)) for member in members]
+    steps = [_ended(member, len(members), stages) for member in members]
     return None if None in steps else sum(filter(None, steps))
 
 
-def tell_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
-    """Says that a text or images were fitted, or had been, and how well they are known."""
-    state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-    note(f'{state} "{name}". Saved in {out}.')
-    note(f"{held_out}, given the other half; less is better. Try:")
-
-
-def _ended(folder: Path, members: int) -> int | None:
-    """The steps of a training that has ended and is one of so many."""
-    last = folder / f"stage-{MAR_ROUNDS}"  # of a training in stages
+def _ended(folder: Path, members: int, stages: int | None) -> int | None:
+    """Returns the steps of a training that has ended and is one of so many members."""
+    last = folder / f"stage-{stages}"
     place = last if last.is_dir() else folder
     pairs = RunFolder(place).load("model", "training") if place.is_dir() else None
     if not pairs or pairs[0].document["notes"].get("members", 1) != members:
@@ -55,8 +136,15 @@ def _ended(folder: Path, members: int) -> int | None:
     return None if done["ending"] is None else int(done["step"])
 
 
-def opened(run: Path) -> TableModel | TextModel | ImageModel:
-    """The model of a folder, or "shipped"; says so if its training was stopped before its end."""
+def tell_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
+    """Says that a text or images were fitted, or had been, and their held-out likelihood."""
+    state = "Fitted" if done is None else f"Already trained (step {done:,}):"
+    note(f'{state} "{name}". Saved in {out}.')
+    note(f"{held_out}, given the other half; less is better. Try:")
+
+
+def opened(run: Path) -> Any:
+    """Returns the model of a folder, or "shipped"; warns if its training was stopped early."""
     model = load(run)
     if (run / "training").is_dir() and not (run / "model.json").exists():
         note(
@@ -66,51 +154,97 @@ def opened(run: Path) -> TableModel | TextModel | ImageModel:
     return model
 
 
-def read_run(run: Path, kind: type[Model]) -> Model:
-    """The model of a folder, of one kind."""
-    return of_kind(opened(run), run, kind)
+def read_run(run: Path, domain: str) -> Any:
+    """Returns the model of a folder, which must be of the domain of that name."""
+    return of_domain(opened(run), run, domain)
 
 
-def of_kind(model: TableModel | TextModel | ImageModel, run: Path, kind: type[Model]) -> Model:
-    """The model of a folder, or an error if it is not of a kind."""
-    if not isinstance(model, kind):
-        holds, verb = DOMAINS[type(model)]
+def of_domain(model: Any, run: Path, domain: str) -> Any:
+    """Returns a model, or raises a `CheckpointError` if it is of another domain."""
+    found = domain_of(model)
+    if found.name != domain:
+        wanted = _domain_named(domain)
         raise CheckpointError(
-            f'"{run}" holds a model of {holds}; this asks for one of {DOMAINS[kind][0]}. Try '
-            f"`anyorder {verb}`."
+            f'"{run}" holds a model of {found.noun}; this asks for one of {wanted.noun}. Try '
+            f"`anyorder {found.command}`."
         )
     return model
 
 
-def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.DataFrame]:
-    """Reads a file for a model in frames of at most so many rows, counted from 0 in the index."""
-    names, start = column_names(file), 0
-    if names and not set(names) & set(table.layout):
-        raise SchemaError(
-            f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
-            f'"{names[0]}"{" and others" if names[1:] else ""}.'
+def check_report(out: Path | None) -> None:
+    """Refuses, before the work, a report that cannot be written."""
+    if out is None:
+        return
+    if out.suffix.lower() not in REPORTS:
+        raise ConfigError(f'`--report` must end in .html; got "{out}".')
+    if out.is_dir():
+        raise ConfigError(f'`--report` must be a file; "{out}" is a folder.')
+    if find_spec("matplotlib") is None:
+        raise ConfigError('A report needs matplotlib: pip install "anyorder[plot]".')
+
+
+def report_options(run: Path, *, seed: int) -> dict[str, Any]:
+    """Returns what the reports of all domains are told of a run."""
+    training = run / "training" if (run / "training").is_dir() else None
+    name = run.resolve().name  # of "." too
+    return {"name": name, "training": training, "seed": seed, "progress": True}
+
+
+def write_report(html: str, out: Path) -> None:
+    """Writes the page of `evaluate --report`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(out, html)
+    note(f"Written: {out}, a page for any browser.")
+
+
+def describe_run(run: Path, *, json: bool) -> None:
+    """Prints the facts about a model; see `anyorder info --help`."""
+    saved = read_saved(run)
+    model, network = as_model(saved, run), describe(saved.model.network)
+    domain = domain_of(model)
+    found = domain.describe(model)
+    if json:
+        print_json(
+            {
+                "domain": domain.name,
+                **found.document,
+                "questions": None if saved.law is None else describe(saved.law),
+                "network": network,
+                "conditionals": describe(saved.model.conditionals),
+                "parameters": saved.model.num_parameters,
+                "anyorder": saved.version,
+            }
         )
-    told, known = told_by(table, file), {column.name for column in (*table.query, *table.context)}
-    for chunk in read_chunks(
-        file,
-        rows=rows,
-        missing_values=told.missing_values,
-        text=told.text,
-        untouched=[name for name in names if name not in known],
-        decimals=told.known,
-    ):
-        frame = as_frame(chunk)
-        yield frame.set_axis(range(start, start + len(frame)))
-        start += len(frame)
+        return
+    if found.columns is not None:
+        show(*found.columns)
+    facts = [
+        ("model of", domain.noun),
+        *found.facts,
+        *(("trained for", line) for line in question_words(saved.law, found.names)),
+        ("network", _noun(network)),
+        ("conditionals", _noun(describe(saved.model.conditionals))),
+        ("parameters", f"{saved.model.num_parameters:,}"),
+        ("saved by", f"anyorder {saved.version}"),
+    ]
+    show(["", str(run)], facts)
 
 
-def told_by(table: TableSchema, file: Path) -> Told:
-    """What a model tells of a file: its gaps, what is no number in it, and its decimals."""
-    numbers = {c.name for c in (*table.query, *table.context) if not _is_text(c)}
-    text = [name for name in column_names(file) if name not in numbers]
-    return Told(table.missing_values, text, table.decimals)
+def _noun(description: dict[str, Any]) -> str:
+    """Returns `PathTransformer: layers 3, width 96`; for an ensemble, its size and one member."""
+    members = description.get("members")
+    if members:
+        return f"{len(members)} of {_noun(members[0])}"
+    if "network" in description:
+        return f"{_noun(description['network'])}; with a prior"
+    options = [f"{key} {value}" for key, value in description.items() if key != "type"]
+    return f"{description['type']}: {', '.join(options)}"
 
 
-def _is_text(column: Column) -> bool:
-    """Whether its values are no numbers to the model, even if they look like it, as 01234."""
-    return isinstance(column, CategoryColumn) and any(isinstance(v, str) for v in column.levels)
+def serve_model(run: Path, *, host: str, port: int, token: str | None, show: bool) -> None:
+    """Serves a model; see `anyorder serve --help`."""
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise ConfigError('Serving needs FastAPI: pip install "anyorder[serve]".')
+    from anyorder.serve.running import serve_run
+
+    serve_run(run, host=host, port=port, token=token or None, tell=note, show=show)

@@ -18,8 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from anyorder.cli.console import note, show, words
-from anyorder.cli.notation import read_given, shell
+from anyorder.cli.console import note, shell, show, words
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.plots import NARROW
 from anyorder.report.page import Code, Grid, Panels, Picture, Section, Words
@@ -27,6 +26,7 @@ from anyorder.report.sections import NATS
 from anyorder.tables.cli import query_table
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.model import TableModel
+from anyorder.tables.notation import read_given
 from anyorder.tables.report import table_report
 from anyorder.tables.schema import TableSchema
 
@@ -253,7 +253,7 @@ def table_act(run: Path, seed: int) -> TableAct:
     learnt, kept = rows.iloc[:-HELD_OUT], rows.iloc[-HELD_OUT:]
     gaps = int(learnt.isna().sum().sum())
     say(f"A table: {len(learnt)} penguins, {gaps} cells unknown. Its columns:")
-    show(["column", "taken for", "details"], TableSchema.infer(learnt).summary())
+    show(["column", "type", "details"], TableSchema.infer(learnt).summary())
     budget = {"minutes": MINUTES, "clock": "processor", "max_steps": STEPS}
     model = TableModel(**budget, random_state=seed, progress=True)  # type: ignore[arg-type]
     model.fit(learnt, folder=run / "training")

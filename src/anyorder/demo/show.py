@@ -18,12 +18,11 @@ from time import perf_counter
 import torch
 from rich.console import Console
 
-from anyorder.cli.console import note, show
-from anyorder.cli.notation import shell
-from anyorder.cli.questions import inpaint
+from anyorder.cli.console import note, shell, show
 from anyorder.demo.penguins import ASKED, KNOWN, command, say, table_act
 from anyorder.errors import ConfigError, check_seed
 from anyorder.images.data import bundled_digits
+from anyorder.images.domain import inpaint
 from anyorder.images.model import IMAGE_SETTINGS, ImageModel
 from anyorder.images.public_sets import BUNDLED
 from anyorder.images.report import painted_section

@@ -44,6 +44,9 @@ from anyorder.networks.contracts import PathNetwork
 from anyorder.training.progress import stderr_bar
 from anyorder.variables import Kind
 
+SEEN = "These rows were trained on: expect better numbers than on new ones."
+"""Sentence for a check on training rows."""
+
 SUSPICIOUS = 0.01
 """A p-value below this is not taken for chance: the share of false alarms of a sentence."""
 

@@ -115,3 +115,22 @@ def _panels(count: int) -> tuple[Figure, list[Any]]:
     for axes in places[count:]:
         axes.set_axis_off()
     return figure, list(places[:count])
+
+
+def name_dates(axes: Any, *, most: int = 7) -> None:
+    """Names the days since 1970 on an axis as dates: few and short, so that they stand apart."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    ticks = AutoDateLocator(minticks=most // 2, maxticks=most)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
+
+
+def as_label(text: object) -> str:
+    r"""A text as matplotlib draws it to the letter: what stands between dollars is no formula.
+
+    Example:
+        >>> as_label("$1-$5")
+        '\\$1-\\$5'
+    """
+    return str(text).replace("$", r"\$")

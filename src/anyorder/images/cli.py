@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from anyorder.cli.console import check_target, note, show
-from anyorder.cli.notation import shell
-from anyorder.cli.resume import making_room, told_by_flags
+from anyorder.cli.console import check_target, note, print_json, shell, show
+from anyorder.cli.options import EvaluateOptions, FitOptions
+from anyorder.cli.resume import making_room, sized, told_by_flags, trained_with
 from anyorder.cli.runs import finished_step, read_run, tell_fitted
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
@@ -36,7 +36,6 @@ from anyorder.images.holes import (
 )
 from anyorder.images.model import IMAGE_SETTINGS, VALID_ROWS, ImageModel, check_affordable
 from anyorder.images.public_sets import BUNDLED, READERS, load_images
-from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
 ROWS = 6
@@ -94,21 +93,18 @@ def read_size(size: str) -> tuple[int, int]:
 
 def fit_images(
     file: str,
+    shared: FitOptions,
     *,
-    out: Path,
-    minutes: float | None,
-    steps: int | None,
-    seed: int,
-    overwrite: bool,
     size: str | None,
     levels: int | None,
     turns: bool | None,
-    **shape: Any,
+    patch: int | None,
 ) -> None:
     """Fits images and saves the model; see `anyorder fit --help`."""
+    out, minutes, steps = shared.out, shared.minutes, shared.steps
     budget = IMAGE_SETTINGS.minutes if minutes is None and steps is None else minutes
-    settings = replace(IMAGE_SETTINGS, minutes=budget, steps=steps, seed=check_seed(seed))
-    sizes = {name: value for name, value in shape.items() if value is not None}
+    settings = replace(IMAGE_SETTINGS, minutes=budget, steps=steps, seed=check_seed(shared.seed))
+    sizes = shared.sizes() if patch is None else {**shared.sizes(), "patch": patch}
     model = ImageModel(settings=settings, **sizes)
     if Path(file).is_dir():  # photographs would fill the memory before the model sees them
         shape_of_all = folder_shape(file, size=None if size is None else read_size(size))
@@ -121,8 +117,19 @@ def fit_images(
             f'"{images.name}": {height}x{width} pixels, {channels} channel(s) of {images.levels} '
             f"levels; {parts} images to train, validate and test"
         )
-    room = making_room(out, overwrite=overwrite, file=file)
-    with room, told_by_flags(out, model, images, file=file):
+
+    def flags(one: ImageModel) -> dict[str, Any]:
+        is_new = one is model
+        shape = images.shape if is_new else one.fitted_shape()
+        levels = images.levels if is_new else one.levels_
+        own = {"--size": f"{shape.height}x{shape.width}", "--levels": levels, "--patch": one.patch}
+        return {**own, **sized(one), **trained_with(one.settings)}
+
+    def other_data(_: ImageModel) -> str:
+        return f'it is of other pictures than "{file}"'
+
+    room = making_room(out, overwrite=shared.overwrite, file=file)
+    with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
         model.fit(images, turns=bool(turns), folder=training, progress=done is None)
         if is_first_process():
@@ -165,7 +172,7 @@ def inpaint_image(
     if out.suffix.lower() not in ENDINGS:
         raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{out}".')
     check_target(out, file, mask)
-    model = read_run(run, ImageModel)
+    model = read_run(run, "image")
     originals = _pictures(model, file, rows=rows, resize=resize)
     size = originals.shape[1:3]
     given = {"--mask": mask, "--rectangle": rectangle, "--half": half, "--pixels": pixels}
@@ -188,13 +195,12 @@ def inpaint_image(
         _write_each(completions, painted, model.levels_)
 
 
-def evaluate_images(
-    model: ImageModel, file: str, *, rows: int | None, seed: int, json: bool
-) -> None:
+def evaluate_images(model: ImageModel, file: str, options: EvaluateOptions) -> None:
     """Prints the bits of images under a model; see `anyorder evaluate --help`."""
     images = images_for(model, file)
-    found = model.evaluate(images, rows=256 if rows is None else rows, seed=seed)
-    if json:
+    rows = 256 if options.rows is None else options.rows
+    found = model.evaluate(images, rows=rows, seed=options.seed)
+    if options.json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": images.name, "bits": bits})
         return

@@ -7,7 +7,7 @@ What a model of images answers: likelihoods of pixels, what belongs into holes, 
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -350,6 +350,8 @@ class ImageModel(ImageAnswers):
         >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, seed=0).shape
         (3, 8, 8, 1)
     """
+
+    domain: ClassVar[str] = "image"
 
     def __init__(
         self,

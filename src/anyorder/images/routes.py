@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.images.model import ImageModel
-from anyorder.serve.batching import REFUSALS, VALUES_AT_ONCE, Desk, answer, part_seed
-from anyorder.tables.routes import Message, Seed
+from anyorder.serve.batching import REFUSALS, VALUES_AT_ONCE, Desk, Message, Seed, answer, part_seed
 
 Level = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Codes = list[Level]

@@ -20,19 +20,15 @@ from matplotlib.ticker import MaxNLocator
 from pandas.api import types
 from torch import Tensor
 
-from anyorder.diagnostics.check import Check
+from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.gaps import nats
-from anyorder.diagnostics.plots import NARROW, panels
+from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
 from anyorder.diagnostics.predictions import surprise_by_evidence
-from anyorder.images.model import ImageModel
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.lattice.query_mixtures import question_words
 from anyorder.lattice.random_sets import seeded
 from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, Words
-from anyorder.tables.conditional import as_label, name_dates
-from anyorder.tables.evaluation import SEEN
-from anyorder.text.model import TextModel
 from anyorder.training.progress import read_metrics
 
 REAL, DRAWN = "#2458a6", "#e0812b"
@@ -255,7 +251,7 @@ class Asked(NamedTuple):
 
 
 def asked_sections(
-    model: TextModel | ImageModel,
+    model: Any,
     unseen: Any,
     x: Tensor,
     *,
@@ -267,7 +263,7 @@ def asked_sections(
     """Asks a model of text or images what all reports tell of them.
 
     Args:
-        model: Fitted.
+        model: A fitted estimator with `evaluate` and `check`.
         unseen: A text or images; their test part is read.
         x: The rows of it that are asked about.
         cell: What a variable is called.
@@ -278,9 +274,9 @@ def asked_sections(
     bits = model.evaluate(unseen, rows=len(x), seed=seed)
     check = model.check(unseen, rows=len(x), seed=seed, progress=progress)
     missing = torch.zeros(x.shape, dtype=torch.bool)
-    worth = surprise_by_evidence(model.fitted(), x, missing, generator=seeded(seed))
+    worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]
-    facts.append(("weights", f"{model.fitted().num_parameters:,}"))
+    facts.append(("weights", f"{model.model_.num_parameters:,}"))
     return Asked(facts, [worth_section(worth, cell), *trust_sections(check)])
 
 

@@ -5,22 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 import anyorder
+from anyorder.domains import domain_of
 from anyorder.errors import AnyOrderError
-from anyorder.images.model import ImageModel
-from anyorder.images.routes import image_routes
 from anyorder.serve.batching import Batcher, Desk
 from anyorder.serve.guard import LOOPBACK, Guard, Metrics
 from anyorder.serve.limits import Limits, RefusalError
-from anyorder.tables.model import TableModel
-from anyorder.tables.routes import table_routes
-from anyorder.text.model import TextModel
-from anyorder.text.routes import text_routes
 
 MEDIA = {
     ".html": "text/html",
@@ -43,7 +38,7 @@ KIND = (
 
 
 def create_app(
-    model: TableModel | TextModel | ImageModel,
+    model: Any,
     *,
     limits: Limits | None = None,
     token: str | None = None,
@@ -54,7 +49,7 @@ def create_app(
     """The application of one fitted model.
 
     Args:
-        model: Whose answers are served.
+        model: A fitted estimator of any domain.
         limits: Of a request.
         token: What requests must bear, if anything.
         hosts: The names under which it answers without a token.
@@ -62,8 +57,8 @@ def create_app(
         run: The folder that code of the page loads, if it is not called as the model.
     """
     limits, metrics = limits or Limits(), Metrics()
-    network = model.model_ if isinstance(model, TableModel) else model.fitted()
-    batcher = Batcher(waiting=limits.waiting, metrics=metrics, step=network.conditionals)
+    step = model.model_.conditionals
+    batcher = Batcher(waiting=limits.waiting, metrics=metrics, step=step)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +74,7 @@ def create_app(
         redoc_url=None,
     )
     names = {"name": name, "run": name if run is None else run}
-    app.include_router(_routes(model, Desk(batcher, limits), names))
+    app.include_router(domain_of(model).routes(model, Desk(batcher, limits), **names))
     _add_page(app)
 
     @app.get("/health")
@@ -96,16 +91,6 @@ def create_app(
     app.add_middleware(Guard, limits=limits, metrics=metrics, token=token, hosts=hosts)
     app.state.metrics = metrics
     return app
-
-
-def _routes(
-    model: TableModel | TextModel | ImageModel, desk: Desk, names: dict[str, str]
-) -> APIRouter:
-    if isinstance(model, TableModel):
-        return table_routes(model, desk, **names)
-    if isinstance(model, TextModel):
-        return text_routes(model, desk, **names)
-    return image_routes(model, desk, **names)
 
 
 def _add_page(app: FastAPI) -> None:

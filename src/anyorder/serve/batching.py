@@ -14,16 +14,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from torch import nn
 
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.serve.guard import Metrics
 from anyorder.serve.limits import Limits, RefusalError
+
+Seed = Annotated[int | None, Field(strict=True, ge=0, le=2**63 - 1)]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -36,6 +38,21 @@ GATHERING = 0.001
 
 TOGETHER = 128
 """Questions of a batch: more no longer pay, and those behind them would wait."""
+
+
+DIGITS = 6
+"""Significant digits of the numbers in an answer."""
+
+
+class Message(BaseModel):
+    """A request; a field that is not known is refused, because it was meant to do something."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def short(value: float) -> float:
+    """Returns a number with few digits."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 class GoneError(Exception):

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from anyorder.cli.console import words
-from anyorder.cli.notation import Question, quoted, shell, written_given
+from anyorder.cli.console import shell, words
 from anyorder.cli.streams import STREAM
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS
 from anyorder.tables.model import TableModel
+from anyorder.tables.notation import Question, quoted, written_given
 from anyorder.tables.orders import mutual_information
 from anyorder.tables.parsing import ORDERS, is_foreign, plainly, possible_orders
 from anyorder.tables.schema import TableSchema

@@ -12,20 +12,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anyorder.cli.console import check_target, note, plain, records, show, show_rows, words
-from anyorder.cli.notation import (
-    Question,
-    check_questions,
-    read_given,
-    read_names,
-    read_queries,
-    read_types,
+from anyorder.cli.console import (
+    check_target,
+    note,
+    plain,
+    print_json,
+    records,
+    show,
+    show_rows,
+    words,
 )
-from anyorder.cli.resume import making_room, told_by_flags
-from anyorder.cli.runs import finished_step, read_run, told_by
+from anyorder.cli.options import FitOptions
+from anyorder.cli.resume import making_room, sized, told_by_flags
+from anyorder.cli.runs import finished_step, read_run
 from anyorder.cli.streams import STREAM, reading, told, writing
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
-from anyorder.reproduce.record import print_json
 from anyorder.tables.advice import (
     declaring,
     doubts,
@@ -38,15 +39,34 @@ from anyorder.tables.advice import (
 )
 from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
-from anyorder.tables.conditional import Conditional, as_label
+from anyorder.tables.conditional import Conditional
 from anyorder.tables.csv_dialect import Told
 from anyorder.tables.files import PARQUET, as_frame, read_written, write_chunks
-from anyorder.tables.fitting import Missing, split
+from anyorder.tables.fitting import MAR_ROUNDS, Missing, split
 from anyorder.tables.model import TableModel
+from anyorder.tables.notation import (
+    Question,
+    check_questions,
+    given_queries,
+    quoted,
+    read_given,
+    read_names,
+    read_queries,
+    read_types,
+)
 from anyorder.tables.parsing import in_form
-from anyorder.tables.questions import column_set, named_sets
+from anyorder.tables.questions import column_set, law_of, named_sets
 from anyorder.tables.schema import TableSchema
-from anyorder.tables.scoring import Completion, Crew, Running, Scoring, crew, parts, table_run
+from anyorder.tables.scoring import (
+    Completion,
+    Crew,
+    Running,
+    Scoring,
+    crew,
+    parts,
+    table_run,
+    told_by,
+)
 from anyorder.training.settings import is_first_process
 
 ROWS_AT_ONCE = 8192
@@ -61,22 +81,18 @@ VERBATIM = ("category", "ignore")
 
 def fit_table(
     file: Path,
+    shared: FitOptions,
     *,
-    out: Path,
     queries: str | None,
     context: str | None,
     types: str | None,
     missing_values: str | None,
     decimal: str | None,
-    missing: Missing,
-    minutes: float | None,
-    steps: int | None,
-    seed: int,
-    overwrite: bool,
-    **shape: Any,
+    missing: Missing | None,
 ) -> None:
     """Fits a table and saves the model; see `anyorder fit --help`."""
-    check_seed(seed)
+    out, minutes, steps = shared.out, shared.minutes, shared.steps
+    check_seed(shared.seed)
     questions, declared = read_queries(queries), read_types(types)
     columns: dict[str, Any] = {
         "types": declared,
@@ -99,30 +115,40 @@ def fit_table(
         budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
     model = TableModel(
         queries="any" if questions is None else questions,
-        missing=missing,
-        random_state=seed,
+        missing=missing or "mcar",
+        random_state=shared.seed,
         **columns,
         **budget,
-        **{name: size for name, size in shape.items() if size is not None},
+        **shared.sizes(),
     )
     name = "standard input" if str(file) == STREAM else file.name
     if is_first_process():
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
         title = f"{name}: {len(frame):,} rows{seen}"
-        show(["column", "taken for", "details"], table.summary(), title=title, aside=True)
+        show(["column", "type", "details"], table.summary(), title=title, aside=True)
         for column in left_out:
             note(
                 f'"{column}" says which row it is and nothing of it, so it is left out; '
                 f"{declaring(column, 'category')} keeps it."
             )
-        found = [*doubts(frame, table), *doubts_of_decimals(dialect, declared=decimal is not None)]
+        found = [
+            *doubts(frame, table),
+            *doubts_of_decimals(dialect, declared=decimal is not None),
+        ]
         for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
             if warning is not None:
                 note(f"warning: {warning}")
     training = out / "training"
-    room = making_room(out, overwrite=overwrite, file=file)
-    with room, told_by_flags(out, model, table, file=name):
-        done = finished_step(training)
+
+    def flags(one: TableModel) -> dict[str, Any]:
+        return _flags(one, table if one is model else one.table_)
+
+    def other_data(earlier: TableModel) -> str:
+        return _other_table(earlier.table_, table, name)
+
+    room = making_room(out, overwrite=shared.overwrite, file=file)
+    with room, told_by_flags(out, model, file=name, flags=flags, other_data=other_data):
+        done = finished_step(training, stages=MAR_ROUNDS)
         model.set_params(progress=done is None).fit(frame, folder=training)
         if is_first_process():
             model.save(out)
@@ -135,6 +161,33 @@ def fit_table(
         note("Try:")
         for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
+
+
+def _flags(model: TableModel, table: TableSchema) -> dict[str, Any]:
+    """Returns the options of a model as the flags that give them."""
+    law = model.queries_ if hasattr(model, "queries_") else law_of(model.queries, table)
+    types = [f"{quoted(name)}={kind}" for name, kind in sorted((model.types or {}).items())]
+    return {
+        "--queries": given_queries(law, table.names),
+        "--context": ",".join(map(quoted, model.context)),
+        "--types": ",".join(types),
+        "--missing-values": ",".join(quoted(str(marker)) for marker in model.missing_values),
+        "--missing": model.missing,
+        "--minutes": model.minutes,
+        "--steps": model.max_steps,
+        **sized(model),
+        "--seed": model.random_state,
+    }
+
+
+def _other_table(earlier: TableSchema, table: TableSchema, file: str) -> str:
+    """Returns how the columns of an earlier training differ, or that its rows do."""
+    before, now = earlier.layout, table.layout
+    for names, others, verb in ((before, now, "lacks"), (now, before, "also has")):
+        for name in names:
+            if name not in others:
+                return f'it is of another table; "{file}" {verb} the column "{name}"'
+    return f'it is of other rows than those of "{file}"'
 
 
 def _left_out(frame: pd.DataFrame, table: TableSchema, wanted: set[str]) -> list[str]:
@@ -263,7 +316,7 @@ def sample_table(
         raise ConfigError("`--json` prints the rows and `--out` writes them: drop one of them.")
     if out is not None:
         check_target(out)
-    model = read_run(run, TableModel)
+    model = read_run(run, "table")
     known = read_given(model.table_, given)
     sizes: list[float] = []
 
@@ -321,7 +374,7 @@ def query_table(
     columns = read_names(of, option="--of")
     if not columns:
         raise QueryError("`--of` must name a column.")
-    model = read_run(run, TableModel)
+    model = read_run(run, "table")
     column_set(model.table_, columns, argument="--of", allow_context=False)
     known = read_given(model.table_, given)
     found = {name: model.conditional(name, given=known, random_state=seed) for name in columns}
@@ -429,6 +482,8 @@ def _plot(conditionals: list[Conditional], given: str | None, path: Path) -> Non
     for conditional, axes in zip(conditionals, places, strict=True):
         conditional.plot(axes)
     if given:
+        from anyorder.diagnostics.plots import as_label
+
         figure.suptitle(as_label(f"given {given}"), wrap=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)

@@ -154,6 +154,8 @@ class Conditional:
             import matplotlib.pyplot as plt
         except ImportError:
             raise ConfigError('Plots need matplotlib: pip install "anyorder[plot]".') from None
+        from anyorder.diagnostics.plots import as_label
+
         axes = plt.subplots(figsize=(6, 3.5), layout="constrained")[1] if ax is None else ax
         if isinstance(self.column, CategoryColumn):
             bars = self.probabilities().sort_values()[-30:]
@@ -186,6 +188,8 @@ class Conditional:
         axes.legend(frameon=False, fontsize="small")
         axes.set(ylabel=unit, ylim=(0, None))
         if column.kind in CALENDAR:
+            from anyorder.diagnostics.plots import name_dates
+
             name_dates(axes)
 
     def _number(self, what: str) -> NumberColumn:
@@ -245,22 +249,3 @@ def _density_unit(column: NumberColumn) -> tuple[str, float]:
     span = column.seen[1] - column.seen[0]
     unit, seconds = next(((u, s) for u, s in SPANS.items() if span >= s), ("second", 1.0))
     return f"density a {unit}", seconds
-
-
-def name_dates(axes: Any, *, most: int = 7) -> None:
-    """Names the days since 1970 on an axis as dates: few and short, so that they stand apart."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    ticks = AutoDateLocator(minticks=most // 2, maxticks=most)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(ticks)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
-
-
-def as_label(text: object) -> str:
-    r"""A text as matplotlib draws it to the letter: what stands between dollars is no formula.
-
-    Example:
-        >>> as_label("$1-$5")
-        '\\$1-\\$5'
-    """
-    return str(text).replace("$", r"\$")

@@ -23,9 +23,6 @@ from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema
 from anyorder.variables import Schema
 
-SEEN = "These rows were trained on: expect better numbers than on new ones."
-"""What to say of them."""
-
 BYTES = 8
 """Of the hash of a row, and of their sum."""
 

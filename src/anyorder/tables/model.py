@@ -9,7 +9,7 @@ say what they are, and turn codes into values and back, do so too when they are 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -144,6 +144,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         >>> model.fit(frame).impute(frame)["job"].notna().all()
         np.True_
     """
+
+    domain: ClassVar[str] = "table"
 
     def __init__(
         self,

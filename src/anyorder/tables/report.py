@@ -114,7 +114,7 @@ def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Secti
 
 def _columns_section(model: TableModel) -> Section:
     summary = model.table_.summary()
-    return Section("Columns", [Grid(("column", "taken for", "details"), [*map(tuple, summary)])])
+    return Section("Columns", [Grid(("column", "type", "details"), [*map(tuple, summary)])])
 
 
 def _drawn(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 
 import anyorder.tables.routes as messages
 from anyorder.errors import QueryError
 from anyorder.lattice.query_mixtures import question_words
-from anyorder.serve.batching import REFUSALS, Desk, answer, part_seed
+from anyorder.serve.batching import REFUSALS, Desk, Message, Seed, answer, part_seed
 from anyorder.tables.answering import Conditionals, Draws, Gaps, Likelihood, TableAnswering
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
@@ -24,15 +24,7 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, max_length=100_000)]
 Name = Annotated[str, Field(strict=True, max_length=1000)]
 Value = StrictBool | Whole | Real | Text
-Seed = Annotated[int | None, Field(strict=True, ge=0, le=2**63 - 1)]
-
 EVIDENCE = {"age": {"low": 30, "high": 40}, "job": ["nurse", "clerk"], "income": 31500}
-
-
-class Message(BaseModel):
-    """A request; a field that is not known is refused, because it was meant to do something."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Range(Message):

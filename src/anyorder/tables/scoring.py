@@ -24,11 +24,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from anyorder.cli.console import note, show
-from anyorder.cli.notation import read_names
-from anyorder.cli.runs import of_kind, table_chunks
-from anyorder.diagnostics.evaluation import RowSample
-from anyorder.domains import load
+from anyorder.cli.console import note, print_json, show
+from anyorder.cli.options import EvaluateOptions
+from anyorder.cli.runs import of_domain
+from anyorder.diagnostics.check import SEEN, check_model
+from anyorder.diagnostics.evaluation import RowSample, Sampling
+from anyorder.domains import Checked, load
 from anyorder.errors import (
     AnyOrderError,
     ConfigError,
@@ -39,11 +40,15 @@ from anyorder.errors import (
 )
 from anyorder.lattice.masks import Bernoulli
 from anyorder.lattice.query_laws import ConditionalQueries
-from anyorder.reproduce.record import print_json
-from anyorder.tables.answers import How
+from anyorder.tables.answers import CHECKED_ROWS, How
+from anyorder.tables.categories import CategoryColumn
+from anyorder.tables.columns import Column
+from anyorder.tables.csv_dialect import Told
 from anyorder.tables.engine import log_prob_in_units
-from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, SEEN, RowPrint, Skill, column_skill
+from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, RowPrint, Skill, column_skill
+from anyorder.tables.files import as_frame, column_names, read_chunks
 from anyorder.tables.model import TableModel
+from anyorder.tables.notation import read_names
 from anyorder.tables.questions import is_for_any, named_sets
 from anyorder.tables.schema import TableSchema
 
@@ -149,6 +154,40 @@ def _engine() -> Any:
     return distributed
 
 
+def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.DataFrame]:
+    """Reads a file for a model in frames of at most so many rows, counted from 0 in the index."""
+    names, start = column_names(file), 0
+    if names and not set(names) & set(table.layout):
+        raise SchemaError(
+            f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
+            f'"{names[0]}"{" and others" if names[1:] else ""}.'
+        )
+    told, known = told_by(table, file), {column.name for column in (*table.query, *table.context)}
+    for chunk in read_chunks(
+        file,
+        rows=rows,
+        missing_values=told.missing_values,
+        text=told.text,
+        untouched=[name for name in names if name not in known],
+        decimals=told.known,
+    ):
+        frame = as_frame(chunk)
+        yield frame.set_axis(range(start, start + len(frame)))
+        start += len(frame)
+
+
+def told_by(table: TableSchema, file: Path) -> Told:
+    """What a model tells of a file: its gaps, what is no number in it, and its decimals."""
+    numbers = {c.name for c in (*table.query, *table.context) if not _is_text(c)}
+    text = [name for name in column_names(file) if name not in numbers]
+    return Told(table.missing_values, text, table.decimals)
+
+
+def _is_text(column: Column) -> bool:
+    """Whether its values are no numbers to the model, even if they look like it, as 01234."""
+    return isinstance(column, CategoryColumn) and any(isinstance(v, str) for v in column.levels)
+
+
 class Part(NamedTuple):
     """Some rows of a table, and the seed of what is drawn for them."""
 
@@ -165,7 +204,7 @@ def parts(table: TableSchema, file: Path, *, rows: int, seed: int = 0) -> Iterat
 def table_run(run: Path) -> tuple[TableSchema, str]:
     """What a model of a table is of, and its folder as others find it; it is read once."""
     folder = str(run.absolute()) if run.is_dir() else str(run)
-    return of_kind(loaded(folder), run, TableModel).table_, folder
+    return of_domain(loaded(folder), run, "table").table_, folder
 
 
 @dataclass(frozen=True)
@@ -235,6 +274,9 @@ def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
 
+MOST_ROWS = 5000
+"""Rows that a report asks about."""
+
 LITTLE, FEWEST_CELLS = 0.05, 30
 """A column gains little from the rest of its row that saves a smaller share of its errors; of fewer
 cells, nothing can be said."""
@@ -282,18 +324,11 @@ class Running:
         return f"{self.mean:.4f} ± {self.se:.4f}"
 
 
-def evaluate_table(
-    model: TableModel,
-    file: Path,
-    *,
-    query: str | None,
-    given: str | None,
-    seed: int,
-    json: bool,
-) -> None:
+def evaluate_table(model: TableModel, file: Path, options: EvaluateOptions) -> None:
     """Prints the log-likelihood of a file's rows; see `anyorder evaluate --help`."""
-    check_seed(seed)
-    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+    seed = check_seed(options.seed)
+    asked = read_names(options.query, option="--query")
+    known = read_names(options.given, option="--given")
     if known and not asked:
         raise QueryError("`--given` needs `--query`: which columns are asked?")
     found: dict[str, Running] = {}
@@ -312,7 +347,7 @@ def evaluate_table(
         raise SchemaError(f'"{file}" has no row that has what is asked.')
     seen = rows.to_json() == model.trained_on_
     skill = [] if asked else _skill(model, sample)
-    if json:
+    if options.json:
         nats = {name: part.to_json() for name, part in found.items()}
         told = {"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats}
         if skill:
@@ -334,6 +369,31 @@ def evaluate_table(
         _show_skill(skill)
     if seen:
         note(SEEN)
+
+
+def check_table(model: TableModel, file: Path, *, rows: int | None, seed: int) -> Checked:
+    """Checks a model on a random sample of a file's rows; see `anyorder check --help`."""
+    sample, fingerprint = RowSample(CHECKED_ROWS if rows is None else rows, seed=seed), RowPrint()
+    for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
+        x, missing = model.table_.encode(frame)
+        sample.add(x, missing)
+        fingerprint.add(x, missing)
+    found = check_model(model.model_, sample.x, sample.missing, seed=seed, progress=True)
+    seen = fingerprint.to_json() == model.trained_on_
+    return Checked(found, f"{found.rows:,} of {sample.seen:,} rows", seen)
+
+
+def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFrame, bool]:
+    """Rows of a file, at most so many and at random, and whether the model was trained on them.
+
+    They are in random order, so that the first of them are those that `check` takes: the rows of
+    the least random numbers, which both draw from the same seed.
+    """
+    sampling, kept, rows = Sampling(MOST_ROWS, seed=seed), pd.DataFrame(), RowPrint()
+    for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
+        kept = pd.concat([kept, frame]).iloc[sampling.keep(len(frame)).numpy()]
+        rows.add(*model.table_.encode(frame))
+    return kept, rows.to_json() == model.trained_on_
 
 
 def _skill(model: TableModel, sample: RowSample) -> list[Skill]:

@@ -8,48 +8,43 @@ from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, show
-from anyorder.cli.notation import shell
-from anyorder.cli.resume import making_room, told_by_flags
+from anyorder.cli.console import note, print_json, shell, show
+from anyorder.cli.options import EvaluateOptions, FitOptions
+from anyorder.cli.resume import making_room, sized, told_by_flags, trained_with
 from anyorder.cli.runs import finished_step, read_run, tell_fitted
 from anyorder.cli.streams import STREAM, printable
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError
-from anyorder.images.files import ENDINGS
-from anyorder.reproduce.record import print_json
+from anyorder.text import EMBEDDED
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
 from anyorder.text.model import TEXT_SETTINGS, VALID_ROWS, TextModel
 from anyorder.training.settings import is_first_process
-
-EMBEDDED = "pydoc"
-"""What to say in place of a file for the text that ships with Python."""
 
 HINT = 32
 """The most characters of the text that a fit proposes to fill."""
 
 
-def fit_text(
-    file: str,
-    *,
-    out: Path,
-    minutes: float | None,
-    steps: int | None,
-    seed: int,
-    overwrite: bool,
-    **shape: Any,
-) -> None:
+def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
     """Fits a text and saves the model; see `anyorder fit --help`."""
+    out, minutes, steps = shared.out, shared.minutes, shared.steps
     budget = TEXT_SETTINGS.minutes if minutes is None and steps is None else minutes
-    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=seed)
-    sizes = {name: size for name, size in shape.items() if size is not None}
-    model = TextModel(settings=settings, **sizes)
+    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=shared.seed)
+    chosen = {name: value for name, value in own.items() if value is not None}
+    model = TextModel(settings=settings, **shared.sizes(), **chosen)
     text, training = read_text(file), out / "training"
     if is_first_process():
         size = sum(len(part) for part in (text.train, text.valid, text.test))
-        note(f"{text.name}: taken for a text of {size:,} characters")
-    room = making_room(out, overwrite=overwrite, file=file)
-    with room, told_by_flags(out, model, text, file=file):
+        note(f"{text.name}: read as a text of {size:,} characters")
+
+    def flags(one: TextModel) -> dict[str, Any]:
+        return {"--length": one.length, **sized(one), **trained_with(one.settings)}
+
+    def other_data(_: TextModel) -> str:
+        return f'it is of another text than "{file}"'
+
+    room = making_room(out, overwrite=shared.overwrite, file=file)
+    with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
         model.fit(text, folder=training, progress=done is None)
         if is_first_process():
@@ -88,7 +83,7 @@ def infill_text(
     """Fills the holes of a text; see `anyorder infill --help`."""
     _check_drawing(n, greedy, temperature)
     text = sys.stdin.read().rstrip("\n") if text == STREAM else text
-    fills = read_run(run, TextModel).infill(
+    fills = read_run(run, "text").infill(
         text,
         n=n,
         how="greedy" if greedy else "sample",
@@ -117,11 +112,12 @@ def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
         raise ConfigError(f"`--greedy` draws nothing, so `{other}` has no use: drop one of them.")
 
 
-def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, json: bool) -> None:
+def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None:
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
     text = read_text(file)
-    found = model.evaluate(text, rows=256 if rows is None else rows, seed=seed)
-    if json:
+    rows = 256 if options.rows is None else options.rows
+    found = model.evaluate(text, rows=rows, seed=options.seed)
+    if options.json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": text.name, "bits": bits})
         return
@@ -147,7 +143,7 @@ def read_text(file: str) -> Text:
         raise ConfigError(f'There is no file "{file}". Give a text file, or "{EMBEDDED}".')
     if path.is_dir() and not any((path / name).exists() for name in ("text8", "text8.zip")):
         raise ConfigError(
-            f'"{file}" is a folder without pictures ({", ".join(ENDINGS)}) and without text8. Give '
+            f'"{file}" is a folder without pictures and without text8. Give '
             "a table, a text file or a folder of pictures."
         )
     if path.is_dir() or path.name in ("text8", "text8.zip"):

@@ -6,7 +6,7 @@ What a model of text answers: likelihoods of characters, fills of holes, draws, 
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from anyorder.lattice.query_mixtures import any_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
@@ -265,9 +266,6 @@ def _listed(text: str | list[str]) -> list[str]:
     return list(text)
 
 
-SHIPPED = Path(__file__).parent / "shipped"
-"""Fitted by `python -m experiments.shipped_text_model --save`; `load("shipped")` loads it."""
-
 VALID_ROWS = 64
 """Chunks of the validation text that tell when training gets no better."""
 
@@ -311,6 +309,8 @@ class TextModel(TextAnswers):
         >>> len(model.fit(embedded_text()).infill("th_ st_tement", seed=0)[0])
         13
     """
+
+    domain: ClassVar[str] = "text"
 
     def __init__(
         self,
@@ -419,7 +419,10 @@ class TextModel(TextAnswers):
         A training that was stopped is loaded from its last checkpoint. "shipped" is the model that
         comes with the package.
         """
-        return cls.from_saved(load_saved(text_folder(folder), device=default_device()), folder)
+        return cls.from_saved(
+            load_saved(SHIPPED if str(folder) == "shipped" else folder, device=default_device()),
+            folder,
+        )
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
@@ -449,11 +452,6 @@ class TextModel(TextAnswers):
     def shipped(cls) -> "TextModel":
         """The small model that comes with the package, of the text that ships with Python."""
         return cls.load(SHIPPED)
-
-
-def text_folder(folder: str | Path) -> Path:
-    """The folder of a model; "shipped" is the one that comes with the package."""
-    return SHIPPED if str(folder) == "shipped" else Path(folder)
 
 
 def _settings(notes: dict[str, Any], folder: str | Path) -> TrainingSettings | None:

@@ -5,13 +5,13 @@ A comma, and whatever else separates, belongs to a name or a value inside double
 
 import math
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
+from anyorder.lattice.query_laws import QueryLaw, QueryList
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import CALENDAR, Column
 from anyorder.tables.parsing import days_of, is_foreign
@@ -67,6 +67,17 @@ def _question(text: str) -> Question:
     if both:
         raise QueryError(f'"{both[0]}" is both given and asked in "{text}": drop it on one side.')
     return given, query, number
+
+
+def given_queries(law: QueryLaw, names: Sequence[str]) -> str | None:
+    """Returns a list of queries as `read_queries` reads it, with weights; None for another law."""
+    if not isinstance(law, QueryList):
+        return None
+    lines = []
+    for given, query, weight in law.queries:
+        known, asked = (",".join(quoted(names[place]) for place in part) for part in (given, query))
+        lines.append(f"{weight:.3g}: {known} -> {asked}".replace("  ", " "))
+    return "; ".join(lines)
 
 
 def check_questions(table: TableSchema, questions: Sequence[Question] | None) -> None:
@@ -176,11 +187,6 @@ def _refuse_month(column: Column, text: str) -> None:
 def written_given(values: dict[str, Any]) -> str:
     """What `read_given` reads as these values."""
     return ",".join(f"{quoted(name)}={quoted(str(value))}" for name, value in values.items())
-
-
-def shell(*words: object) -> str:
-    """A command as it can be typed."""
-    return shlex.join(str(word) for word in words)
 
 
 def quoted(text: str) -> str:
