@@ -7,7 +7,7 @@ import torch
 
 from anyorder import AnyOrderError, ConfigError, QueryError, RemoveGreatest, RemoveRandom
 from anyorder.inference.queries import entropy, information_gain, log_prob, sample, univariates
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from
 from tests.toys import SIZES, all_values, toy_joint, toy_model
@@ -23,7 +23,7 @@ JOINT = toy_joint()
 @pytest.mark.parametrize("method", ["walk", "ratio"])
 def test_every_marginal_and_conditional_equals_enumeration(kind, protocol, method, generator):
     model = toy_model(kind, protocol)
-    given, query = _all_questions(len(SIZES))
+    given, query = _all_queries(len(SIZES))
     x = all_values()[torch.randint(len(JOINT), (len(given),), generator=generator)]
     expected = [
         math.log(oracle.conditional(JOINT, tuple(row.tolist()), as_set(q), as_set(g)))

@@ -12,7 +12,7 @@ from anyorder.cli.runs import DOMAINS
 from anyorder.domains import as_model, read_saved
 from anyorder.errors import ConfigError
 from anyorder.images.model import ImageModel
-from anyorder.lattice.query_mixtures import question_words
+from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.reproduce.record import print_json
 from anyorder.saving.checkpoint import describe
 from anyorder.tables.model import TableModel
@@ -46,7 +46,7 @@ def describe_run(run: Path, *, json: bool) -> None:
     else:
         facts += [("alphabet", repr(model.alphabet_)), ("length", f"{model.length} characters")]
         names = [str(place) for place in range(model.length)]
-    facts += [("trained for", line) for line in question_words(saved.law, names)]
+    facts += [("trained for", line) for line in describe_queries(saved.law, names)]
     facts += [
         ("network", _noun(network)),
         ("conditionals", _noun(describe(saved.model.conditionals))),

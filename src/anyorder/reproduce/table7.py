@@ -16,7 +16,6 @@ from rich.table import Table
 from torch import Tensor
 
 from anyorder.errors import check_count, check_seed
-from anyorder.lattice.edges import training_masks
 from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import (
@@ -26,7 +25,8 @@ from anyorder.lattice.protocols import (
     lexicographic,
 )
 from anyorder.lattice.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
-from anyorder.lattice.uniform import Weighting
+from anyorder.lattice.training_law import training_masks
+from anyorder.lattice.weighted_queries import Weighting
 from anyorder.reproduce.record import Record, Row, check_record, print_json
 
 POOL = 100
