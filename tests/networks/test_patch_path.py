@@ -294,7 +294,7 @@ def test_what_makes_no_network_is_refused(name):
 
 
 def test_variables_of_an_image_are_alike():
-    with pytest.raises(SchemaError, match='"x3" is unlike "x0"'):
+    with pytest.raises(SchemaError, match='"x3" differs from "x0"'):
         PatchPathTransformer(
             schema_of(3, 3, 3, 4), image_shape=(2, 2, 1), patch=1, **TRUNK, **DECODER
         )

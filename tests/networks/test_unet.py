@@ -227,7 +227,7 @@ def test_options_that_make_no_network_are_refused(sentence):
 
 BAD_SCHEMAS = {
     'Unet takes categorical variables; "b" is continuous.': Variable.continuous("b"),
-    'Unet takes variables that all have as many levels; "b" has 3 and "a" 2.': (
+    'Unet takes variables with equal numbers of levels; "b" has 3 and "a" 2.': (
         Variable.categorical("b", range(3))
     ),
     'Unet reads no context; "b" is a context variable.': (
