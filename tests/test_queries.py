@@ -153,7 +153,7 @@ BAD_QUESTIONS = {
     "dtype": ({"given": torch.ones(2, 4)}, "`given` must be a boolean tensor"),
     "names": ({"query": ["x00"]}, 'There is no variable "x00". Did you mean "x0"?'),
     "number": ({"query": [4]}, "`variable` must be a whole number, from 0 to 3"),
-    "one path": ({"orders": 2}, "`orders` is for models with random orders"),
+    "one path": ({"orders": 2}, "`orders` needs random orders (RemoveRandom)"),
     "method": ({"method": "bayes"}, '`method` must be one of "walk", "ratio"'),
     "orders": ({"orders": 0}, "`orders` must be a whole number, 1 or more"),
 }

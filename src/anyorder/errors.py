@@ -147,8 +147,8 @@ def check_weights(name: str, values: object, *, size: int) -> Tensor:
 def check_permutation(name: str, values: object) -> Tensor:
     """Returns `values` as a long vector if it is a permutation of 0..N-1."""
     try:
-        # Through a list, so that ranges and arrays with negative strides are accepted; it is a copy,
-        # so that later changes of the caller's array have no effect here.
+        # Through a list, so that ranges and arrays with negative strides are accepted. The copy
+        # protects against later changes of the caller's array.
         order = torch.tensor(values.tolist() if hasattr(values, "tolist") else list(values))  # type: ignore[call-overload]
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(f"`{name}` must be a list of whole numbers; got {values!r}.") from None
