@@ -73,7 +73,7 @@ def test_weights_of_rows_with_different_gaps_in_one_batch(name, weighting):
 @WEIGHTINGS
 def test_closed_form_equals_the_recursion(weighting):
     n, law = 40, MarginalQueries(UniformCardinality(40))
-    table = log_mass_table(law.size_law, law.asks_rest, weighting, n)
+    table = log_mass_table(law.size_law, law.queries_rest, weighting, n)
     t, i = torch.arange(n)[:, None], torch.arange(1, n + 1)[None]
     valid = t < i
     closed = _log_mass(law, weighting, n, torch.minimum(t, i - 1), i.expand(n, n))
@@ -183,7 +183,7 @@ def test_what_is_no_protocol_is_refused(protocol):
 
 def test_bad_input_is_refused_in_a_sentence():
     mac, observed = RemoveGreatest(lexicographic(4)), torch.zeros(1, 4).bool()
-    with pytest.raises(ConfigError, match="Weight the target that `training_masks` draws instead"):
+    with pytest.raises(ConfigError, match=r"the target that `training_masks` samples instead"):
         edge_weights(FirstK(4, 2), mac, observed)
     with pytest.raises(ConfigError, match="has no closed form"):
         edge_weights(UniformCardinality(4), _Delegate(), observed)

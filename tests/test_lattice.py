@@ -205,7 +205,7 @@ class _Singletons(MaskDistribution):
     def max_cardinality(self):
         return self.num_variables if self.declared is None else self.declared
 
-    def _draw(self, batch, device, generator):
+    def _sample(self, batch, device, generator):
         places = torch.randint(self.num_variables, (batch, 1), device=device, generator=generator)
         return torch.arange(self.num_variables, device=device) == places
 
@@ -235,10 +235,10 @@ def test_lists_are_drawn_by_their_masses_however_uneven(generator):
 def test_laws_that_misstate_their_sizes_are_told_so(generator, monkeypatch):
     protocol = RemoveGreatest(lexicographic(250))
     options = {"weighting": "edge", "reweight": True, "generator": generator}
-    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REDRAWS", 50)
+    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REJECTIONS", 50)
     with pytest.raises(QueryError, match="declare a smaller `max_cardinality`"):
         training_masks(_Singletons(250), protocol, 4, **options)
-    with pytest.raises(ConfigError, match="draws larger sets than it declares"):
+    with pytest.raises(ConfigError, match="samples larger sets than it declares"):
         training_masks(_Singletons(250, 0), protocol, 4, **options)
 
 
@@ -260,11 +260,13 @@ def test_bad_input_is_refused_in_a_sentence():
         training_masks(uniform, mac, 2, available=torch.ones(2, 4))
     with pytest.raises(QueryError, match=r"row 1 has none\. Drop it"):
         training_masks(uniform, mac, 2, available=torch.tensor([[True] * 4, [False] * 4]))
-    with pytest.raises(QueryError, match="never asks anything"):
+    with pytest.raises(QueryError, match="never queries a variable"):
         training_masks(FixedCardinality(4, 0), mac, 2)
     with pytest.raises(ConfigError, match=r"at most 16777216 to be resampled; got 100000000\."):
         training_masks(uniform, mac, 10**6, method="sir")
-    with pytest.raises(ConfigError, match=r"masses of .* are not known, so rows cannot have gaps"):
+    with pytest.raises(
+        ConfigError, match=r"masses of .* are unknown, so rows must not have missing values"
+    ):
         row_masses(Rectangle(2, 2), torch.ones(1, 4).bool(), weighting="edge")
     with pytest.raises(ConfigError, match="must be a QueryLaw or a MaskDistribution; got int"):
         training_masks(4, mac, 2)  # type: ignore[arg-type]

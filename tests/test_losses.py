@@ -18,7 +18,7 @@ from anyorder import (
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
-from anyorder.lattice.enumeration import _all_questions, all_sets, edge_law, node_law
+from anyorder.lattice.enumeration import _all_queries, all_sets, edge_law, node_law
 from anyorder.lattice.query_laws import as_query_law
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.training.losses import ArdmLoss, EitherLoss, MacLoss, PathLoss
@@ -110,7 +110,7 @@ def test_ardm_leaves_missing_values_alone(generator):
 
 def by_mass(law, weighting, reweight):
     """All questions, and their shares when they are drawn by the mass of their edges."""
-    given, query = _all_questions(N)
+    given, query = _all_queries(N)
     shares = law.log_prob(given, query).exp()
     c, g = query.sum(dim=1).double(), given.sum(dim=1).double()
     shares = shares * (c if weighting == "edge" else 1) * (1 + g + (c - 1) / 2 if reweight else 1)

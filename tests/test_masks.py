@@ -119,9 +119,9 @@ def test_restricted_sizes_are_hypergeometric(n, data):
 
 
 def test_a_law_that_misses_the_available_variables_says_so(monkeypatch):
-    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REDRAWS", 20)
+    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REJECTIONS", 20)
     available = torch.tensor([[False, False, True, True, True, True]])
-    with pytest.raises(QueryError, match="never asks about the row's available"):
+    with pytest.raises(QueryError, match="never queries the row's available"):
         FirstK(N, 2).sample(1, available=available)
 
 
@@ -129,7 +129,7 @@ def test_small_sets_are_drawn_within_few_available_variables_at_once(generator):
     available = (torch.arange(3072) == 5).expand(8, -1)
     for law in (FixedCardinality(3072, 1), Bernoulli(3072, 1e-4), UniformCardinality(3072)):
         assert torch.equal(law.sample(8, available=available, generator=generator), available)
-    with pytest.raises(QueryError, match="never asks anything of some row"):
+    with pytest.raises(QueryError, match="never queries a variable of some row"):
         FixedCardinality(3072, 0).sample(8, available=available)
 
 

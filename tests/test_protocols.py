@@ -86,7 +86,7 @@ BAD_INPUT = {
     "no variables": (lambda: lexicographic(0), "`num_variables` must be a whole number, 1 or more"),
     "stride 0": (lambda: strided(4, 0), "`stride` must be a whole number, 1 or more; got 0"),
     "half a stride": (lambda: strided(4, 0.5), "got 0.5"),
-    "repeat": (lambda: RemoveGreatest([0, 1, 1]), "each of 0..2 exactly once; 1 stands 2 times"),
+    "repeat": (lambda: RemoveGreatest([0, 1, 1]), "each of 0..2 exactly once; 1 occurs 2 times"),
     "beyond": (
         lambda: RemoveGreatest([0, 1, 3]),
         "each of 0..2 exactly once; 3 is not one of them",

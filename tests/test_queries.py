@@ -7,7 +7,7 @@ import torch
 
 from anyorder import AnyOrderError, ConfigError, QueryError, RemoveGreatest, RemoveRandom
 from anyorder.inference.queries import entropy, information_gain, log_prob, sample, univariates
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from
 from tests.toys import SIZES, all_values, toy_joint, toy_model
@@ -23,7 +23,7 @@ JOINT = toy_joint()
 @pytest.mark.parametrize("method", ["walk", "ratio"])
 def test_every_marginal_and_conditional_equals_enumeration(kind, protocol, method, generator):
     model = toy_model(kind, protocol)
-    given, query = _all_questions(len(SIZES))
+    given, query = _all_queries(len(SIZES))
     x = all_values()[torch.randint(len(JOINT), (len(given),), generator=generator)]
     expected = [
         math.log(oracle.conditional(JOINT, tuple(row.tolist()), as_set(q), as_set(g)))
@@ -153,7 +153,7 @@ BAD_QUESTIONS = {
     "dtype": ({"given": torch.ones(2, 4)}, "`given` must be a boolean tensor"),
     "names": ({"query": ["x00"]}, 'There is no variable "x00". Did you mean "x0"?'),
     "number": ({"query": [4]}, "`variable` must be a whole number, from 0 to 3"),
-    "one path": ({"orders": 2}, "`orders` is for models with random orders"),
+    "one path": ({"orders": 2}, "`orders` needs random orders (RemoveRandom)"),
     "method": ({"method": "bayes"}, '`method` must be one of "walk", "ratio"'),
     "orders": ({"orders": 0}, "`orders` must be a whole number, 1 or more"),
 }

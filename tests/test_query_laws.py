@@ -23,7 +23,7 @@ from anyorder import (
     UniformCardinality,
     any_queries,
 )
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from anyorder.lattice.query_mixtures import renumbered
 from tests import oracle
 from tests.laws import CASES, as_set, assert_drawn_from
@@ -32,9 +32,9 @@ from tests.laws import CASES, as_set, assert_drawn_from
 @pytest.mark.parametrize("name", CASES)
 def test_a_renumbered_law_asks_the_same_questions(name):
     law, numbers = CASES[name].law(4), [2, 0, 3, 1]
-    given, asked = _all_questions(4)
+    given, asked = _all_queries(4)
     if "rectangle" in name:
-        with pytest.raises(ConfigError, match="cannot be numbered anew"):
+        with pytest.raises(ConfigError, match="cannot be renumbered"):
             renumbered(law, numbers)
         return
     moved = [torch.zeros_like(sets) for sets in (given, asked)]
@@ -50,7 +50,7 @@ def test_a_renumbered_law_asks_the_same_questions(name):
 def test_probabilities_equal_the_oracle_and_samples_follow_them(name, generator):
     n, case = 4, CASES[name]
     law, table = case.law(n), case.table(n)
-    given, asked = _all_questions(n)
+    given, asked = _all_queries(n)
     expected = torch.tensor(
         [float(table.get((as_set(g), as_set(q)), 0)) for g, q in zip(given, asked, strict=True)],
         dtype=torch.float64,
@@ -67,7 +67,7 @@ def test_rows_with_gaps_get_the_restricted_law(name, generator):
     n, case = 4, CASES[name]
     available = torch.tensor([True, False, True, True])
     table = oracle.restrict(case.table(n), as_set(available))
-    given, asked = _all_questions(n)
+    given, asked = _all_queries(n)
     expected = torch.tensor(
         [float(table.get((as_set(g), as_set(q)), 0)) for g, q in zip(given, asked, strict=True)],
         dtype=torch.float64,
@@ -145,7 +145,7 @@ BAD_INPUT = {
         lambda: QueryList(3, [([0], [1])]),
         "must be a list of triples (given, query, weight)",
     ),
-    "asks nothing": (lambda: QueryList(3, [([0], [], 1)]), "ask at least one variable"),
+    "asks nothing": (lambda: QueryList(3, [([0], [], 1)]), "query at least one variable"),
     "variable 3": (
         lambda: QueryList(3, [([], [3], 1)]),
         "`query` must be a whole number, from 0 to 2; got 3",
@@ -198,7 +198,7 @@ class _Sampler(MaskDistribution):
     def __init__(self, n):
         self.num_variables = n
 
-    def _draw(self, batch, device, generator):
+    def _sample(self, batch, device, generator):
         return torch.rand(batch, self.num_variables, device=device, generator=generator) < 0.5
 
 
@@ -217,6 +217,6 @@ def test_partial_questions_restricted_are_partial_questions(n):
         assert oracle.restrict(oracle.partials(n), some) == oracle.partials(a)
         for (_, query), mass in oracle.partials(n).items():
             sizes[len(query & some)] += float(mass)
-        found = PartialQueries(n).log_asked_sizes(a).exp()
+        found = PartialQueries(n).log_query_sizes(a).exp()
         torch.testing.assert_close(found, torch.tensor(sizes).double(), rtol=1e-6, atol=1e-7)
-    assert PartialQueries(2000).log_asked_sizes(1000).exp().sum() == pytest.approx(1)
+    assert PartialQueries(2000).log_query_sizes(1000).exp().sum() == pytest.approx(1)

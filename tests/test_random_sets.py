@@ -5,20 +5,20 @@ from scipy.stats import beta as scipy_beta
 from scipy.stats import kstest
 
 from anyorder.lattice.enumeration import all_sets, set_index
-from anyorder.lattice.random_sets import beta, coins, subsets
+from anyorder.lattice.random_sets import bernoulli_sets, beta, subsets
 from tests.laws import SIGNIFICANCE, assert_drawn_from
 
 
 def test_coins_are_independent_with_their_rows_probability(generator):
     for p in (0.0, 0.1, 0.5, 0.71, 1.0):
-        heads = coins(torch.full((40_000,), p), 3, generator=generator)
+        heads = bernoulli_sets(torch.full((40_000,), p), 3, generator=generator)
         k = all_sets(3).sum(dim=1)
         assert_drawn_from(set_index(heads), (p**k * (1 - p) ** (3 - k)).double())
 
 
 def test_coins_of_one_batch_have_different_probabilities(generator):
     p = torch.tensor([0.1, 0.9])
-    share = coins(p, 100_001, generator=generator).double().mean(dim=1)
+    share = bernoulli_sets(p, 100_001, generator=generator).double().mean(dim=1)
     # 5 standard errors of a share of 100,001 coins
     torch.testing.assert_close(share, p.double(), atol=5 * (0.09 / 100_001) ** 0.5, rtol=0)
 

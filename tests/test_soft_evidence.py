@@ -8,7 +8,13 @@ import torch
 from anyorder.errors import QueryError
 from anyorder.heads.mixture import Mixture
 from anyorder.inference.queries import log_prob
-from anyorder.inference.soft_evidence import Interval, Levels, SoftEvidence, _cut, soft_evidence
+from anyorder.inference.soft_evidence import (
+    Interval,
+    Levels,
+    SoftEvidence,
+    _truncated,
+    soft_evidence,
+)
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from tests import oracle
 from tests.toys import SIZES, toy_joint, toy_model
@@ -81,10 +87,13 @@ def test_far_intervals_have_their_small_probability_and_impossible_ones_none():
     bell = Mixture(torch.zeros(8, 1), torch.zeros(8, 1), torch.zeros(8, 1))
     generator = torch.Generator().manual_seed(0)
     for low, high in ((6.0, 7.0), (-7.0, -6.0)):
-        values, log_mass = _cut(bell, Interval(low, high), 8, torch.device("cpu"), generator)
+        values, log_mass = _truncated(bell, Interval(low, high), 8, torch.device("cpu"), generator)
         assert float(log_mass[0]) == pytest.approx(-20.74, abs=0.02)
         assert len(values.unique()) == 8
-    assert _cut(bell, Interval(900.0, 1000.0), 8, torch.device("cpu"), generator)[1][0] == -math.inf
+    assert (
+        _truncated(bell, Interval(900.0, 1000.0), 8, torch.device("cpu"), generator)[1][0]
+        == -math.inf
+    )
 
 
 def test_resampled_draws_follow_the_weights():

@@ -18,7 +18,7 @@ from anyorder import (
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob, sample
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from anyorder.networks.patch_path_transformer import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
@@ -69,7 +69,7 @@ def test_every_conditional_sums_to_one(name, protocol, kind):
     sizes = SIZES[kind]
     model = model_of(name, sizes, protocol)
     worlds = torch.tensor(list(product(*(range(size) for size in sizes))))
-    for given, query in zip(*_all_questions(3), strict=True):
+    for given, query in zip(*_all_queries(3), strict=True):
         # All values of the query beside one value of the evidence; the rest is not read.
         fixed = torch.where(query, worlds, torch.ones_like(worlds))
         values = fixed.unique(dim=0)

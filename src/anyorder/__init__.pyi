@@ -21,9 +21,6 @@ from .inference.queries import sample as sample
 from .inference.queries import univariates as univariates
 from .inference.speculation import speculative_sample as speculative_sample
 from .lattice import enumeration as enumeration
-from .lattice.edges import Edges as Edges
-from .lattice.edges import row_masses as row_masses
-from .lattice.edges import training_masks as training_masks
 from .lattice.exact_weights import edge_weights as edge_weights
 from .lattice.masks import Bernoulli as Bernoulli
 from .lattice.masks import CardinalityLaw as CardinalityLaw
@@ -49,6 +46,9 @@ from .lattice.query_laws import QueryLaw as QueryLaw
 from .lattice.query_laws import QueryList as QueryList
 from .lattice.query_mixtures import MixtureQueries as MixtureQueries
 from .lattice.query_mixtures import any_queries as any_queries
+from .lattice.training_law import Edges as Edges
+from .lattice.training_law import row_masses as row_masses
+from .lattice.training_law import training_masks as training_masks
 from .networks.patch_path_transformer import PatchPathTransformer as PatchPathTransformer
 from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.path_transformer import SingleStreamPathTransformer as SingleStreamPathTransformer

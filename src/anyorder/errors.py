@@ -1,8 +1,8 @@
-"""What the library says when it is asked for something it cannot answer.
+"""Errors, warnings, and the checks of arguments that raise them.
 
-Every error a user can cause is an `AnyOrderError` and a `ValueError`, and its text is one sentence
-or two: which argument, what must hold, what was received, what to do. The checks below raise them.
-Public functions call the checks; private ones trust their input.
+Every user error is an `AnyOrderError` and a `ValueError`. Its text is one or two sentences: which
+argument, what must hold, what was received, what to do. Public functions call the checks below;
+private functions trust their input.
 """
 
 import math
@@ -18,43 +18,42 @@ from torch import Tensor
 
 
 class AnyOrderError(ValueError):
-    """The root of every error that the user can mend."""
+    """Root of all user errors: those that other arguments or other data avoid."""
 
 
 class SchemaError(AnyOrderError):
-    """The variables are described wrongly, or data does not fit their description."""
+    """Invalid description of variables, or data that does not fit the description."""
 
 
 class QueryError(AnyOrderError):
-    """The question is not one that the model can answer soundly."""
+    """Query that the model cannot answer soundly."""
 
 
 class ConfigError(AnyOrderError):
-    """An option has a value that it cannot have."""
+    """Option with an invalid value."""
 
 
 class CheckpointError(AnyOrderError):
-    """A saved model is incomplete, altered, or of another version."""
+    """Saved model that is incomplete, altered, or of another version."""
 
 
 class AnotherRunError(CheckpointError):
-    """A folder holds a training of another model, of other data or with other settings."""
+    """Run folder of another model, of other data or with other settings."""
 
 
 class AnyOrderWarning(UserWarning):
-    """There is an answer, and a reason to doubt it."""
+    """Warning: the result may be unreliable for the stated reason."""
 
 
 PROBABILITY_TOLERANCE = 1e-6
-"""How far probabilities may be from summing to one: float32 input sums to one only this closely."""
-
+"""Tolerance of the sum of probabilities: float32 input sums to one only this closely."""
 
 MOST_LISTED = 8
-"""So many names are spelt out in an error."""
+"""Largest number of names that an error lists."""
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuses an option outside `choices`, naming the nearest one."""
+    """Refuses a value that is not one of `choices`, suggesting the nearest one."""
     options = list(choices)
     if not isinstance(value, str) or value not in options:
         listed = ", ".join(f'"{option}"' for option in options)
@@ -64,13 +63,13 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def nearest(word: object, options: Iterable[object]) -> str:
-    """The words ' Did you mean ...?' where an option is close to what was typed, else nothing."""
+    """Returns ' Did you mean ...?' if an option is close to `word`, else an empty string."""
     close = get_close_matches(str(word), [str(option) for option in options], n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
 def nearest_or_all(word: object, options: Iterable[object]) -> str:
-    """The words of `nearest`, or what there is where nothing is close to what was typed."""
+    """Returns the text of `nearest`, or a list of the options if none is close to `word`."""
     known = [str(option) for option in options]
     listed = ", ".join(f'"{option}"' for option in known[:MOST_LISTED])
     more = f" and {len(known) - MOST_LISTED:,} more" if len(known) > MOST_LISTED else ""
@@ -78,7 +77,7 @@ def nearest_or_all(word: object, options: Iterable[object]) -> str:
 
 
 def check_count(name: str, value: object, *, low: int = 1, high: int | None = None) -> int:
-    """Returns `value` as an int if it is a whole number of `low..high`, of any integer type."""
+    """Returns `value` as an int if it is an integer of any type from `low` to `high`."""
     try:
         number = None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -90,7 +89,7 @@ def check_count(name: str, value: object, *, low: int = 1, high: int | None = No
 
 
 def check_seed(value: object, name: str = "seed") -> int:
-    """Returns `value` as an int if it is a seed."""
+    """Returns `value` as an int if it is a valid seed."""
     return check_count(name, value, low=0, high=2**63 - 1)
 
 
@@ -146,10 +145,10 @@ def check_weights(name: str, values: object, *, size: int) -> Tensor:
 
 
 def check_permutation(name: str, values: object) -> Tensor:
-    """Returns `values` as a long vector if it names each of 0..N-1 once."""
+    """Returns `values` as a long vector if it is a permutation of 0..N-1."""
     try:
-        # Through a list, so that an array with steps backwards and a range come in too; a copy, so
-        # that what the caller does to its own later changes nothing here.
+        # Through a list, so that ranges and arrays with negative strides are accepted. The copy
+        # protects against later changes of the caller's array.
         order = torch.tensor(values.tolist() if hasattr(values, "tolist") else list(values))  # type: ignore[call-overload]
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(f"`{name}` must be a list of whole numbers; got {values!r}.") from None
@@ -163,12 +162,12 @@ def check_permutation(name: str, values: object) -> Tensor:
         if not 0 <= variable < len(order):
             raise ConfigError(f"{rule}; {variable} is not one of them.")
         if times > 1:
-            raise ConfigError(f"{rule}; {variable} stands {times} times.")
+            raise ConfigError(f"{rule}; {variable} occurs {times} times.")
     return order.long()
 
 
 def check_sets(name: str, sets: object, num_variables: int, *, batch: int | None = None) -> Tensor:
-    """Returns `sets` if it is a boolean tensor `(batch, vars)`: True = in the set."""
+    """Returns `sets` as a tensor if it is boolean of shape `(batch, vars)`, True = in the set."""
     rows = "batch" if batch is None else batch
     if isinstance(sets, np.ndarray) and sets.dtype == np.bool_:
         sets = torch.from_numpy(np.ascontiguousarray(sets))
@@ -184,7 +183,7 @@ def check_sets(name: str, sets: object, num_variables: int, *, batch: int | None
 
 
 def check_available(available: object, num_variables: int, batch: int) -> Tensor:
-    """Returns `available` if it is one set a row, none of them empty."""
+    """Returns `available` if it holds one non-empty set a row. Shape `(batch, vars)`."""
     have = check_sets("available", available, num_variables, batch=batch)
     empty = (~have.any(dim=1)).nonzero()
     if len(empty):

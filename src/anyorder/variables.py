@@ -1,18 +1,18 @@
-"""What a model is about: its variables, and the names of the shapes used everywhere.
+"""Variables and schemas, and the names of tensors used everywhere.
 
-Every domain becomes one tensor `x (batch, vars)` at the border: a column of a table, a character of
+Every domain becomes one tensor `x (batch, vars)` at its border: a column of a table, a character of
 a text, a pixel of an image and a joint of a robot are all *variables*. A categorical variable is
 stored as the index of its level, a continuous one as its value. `x` never holds NaN: a missing
-entry carries a legal filler, and a boolean tensor `missing (batch, vars)` says so.
+entry carries a legal filler and is marked in a boolean tensor `missing (batch, vars)`.
 
-Shapes, by name:
+Tensors, by name:
 
     x         (batch, vars)   values
-    observed  (batch, vars)   boolean, the network's input set e
-    given     (batch, vars)   boolean, the evidence of a question
-    query     (batch, vars)   boolean, what is asked
+    observed  (batch, vars)   boolean, the input set e of the network
+    given     (batch, vars)   boolean, the evidence e of a query p(x_u | x_e)
+    query     (batch, vars)   boolean, the queried set u
     missing   (batch, vars)   boolean, absent in the data
-    rank      (vars,)         the place of each variable in the canonical order
+    rank      (vars,)         position of each variable in the canonical order
 """
 
 import itertools
@@ -30,22 +30,21 @@ Level = str | int | float | bool
 Kind = Literal["categorical", "continuous"]
 
 FORMAT = 1
-"""The version of the JSON form; raised when an old file could be misread."""
+"""Version of the JSON form; raised when an old file could be misread."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable: a name, a kind, and whether it is always given.
+    """Name and type of one variable.
 
     Args:
-        name: How questions call it: `query` and `given` may be lists of names.
+        name: Name of the variable in queries: `query` and `given` may be lists of names.
         kind: "categorical" (one of `levels`) or "continuous" (a real number).
-        levels: The values that a categorical variable takes, in the order of their codes.
-        context: True for a variable that is always given and never asked, such as the state of a
-            robot: it stands outside N, the query law and the canonical order.
-        atoms: The values that a continuous variable takes with positive probability, ascending:
-            the zeros of a rainfall, the 40 of the hours worked. They have a probability, not a
-            density.
+        levels: Values of a categorical variable, in the order of their codes.
+        context: True for a variable that is always given and never queried, such as the state of a
+            robot. It is outside N, the query law and the canonical order.
+        atoms: Values that a continuous variable takes with positive probability, ascending: the
+            zeros of a rainfall, the 40 of the hours worked. They have a probability, not a density.
 
     Example:
         >>> Variable.categorical("job", ["nurse", "clerk"]).num_levels
@@ -81,25 +80,28 @@ class Variable:
     def categorical(
         cls, name: str, levels: Iterable[Level], *, context: bool = False
     ) -> "Variable":
-        """A variable that takes one of `levels`."""
+        """Returns a variable that takes one of `levels`."""
         return cls(name, "categorical", levels, context)  # type: ignore[arg-type]
 
     @classmethod
     def continuous(
         cls, name: str, *, atoms: Iterable[float] = (), context: bool = False
     ) -> "Variable":
-        """A variable that takes a real number, some of them (`atoms`) again and again."""
+        """Returns a real variable that takes the values `atoms` with positive probability."""
         return cls(name, "continuous", None, context, atoms)  # type: ignore[arg-type]
 
     @property
     def num_levels(self) -> int:
-        """How many levels a categorical variable has; 0 for a continuous one."""
+        """Number of levels of a categorical variable; 0 for a continuous one."""
         return len(self.levels or ())
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The variables of a model, in the order of the columns of `x`.
+    """Variables of a model, in the order of the columns of `x`.
+
+    Args:
+        variables: Variables with different names; at least one.
 
     Example:
         >>> job = Variable.categorical("job", ["nurse", "clerk"])
@@ -126,21 +128,21 @@ class Schema:
         name, count = Counter(self.names).most_common(1)[0]
         if count > 1:
             raise SchemaError(
-                f'Variable names must differ; "{name}" stands {count} times. Rename it.'
+                f'Variable names must differ; "{name}" occurs {count} times. Rename it.'
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of the columns of `x`."""
+        """Names, in the order of the columns of `x`."""
         return tuple(variable.name for variable in self.variables)
 
     @property
     def num_variables(self) -> int:
-        """N: how many variables can be asked. Context variables do not count."""
+        """Number N of variables that can be queried. Context variables do not count."""
         return sum(not variable.context for variable in self.variables)
 
     def index(self, name: str) -> int:
-        """The column of `x` that holds the variable `name`."""
+        """Returns the column of `x` that holds the variable `name`."""
         if not isinstance(name, str) or name not in self.names:
             raise SchemaError(f'There is no variable "{name}".{nearest(name, self.names)}')
         return self.names.index(name)
@@ -158,13 +160,13 @@ class Schema:
         return len(self.variables)
 
     def to_json(self) -> str:
-        """The schema as text that `from_json` reads back to an equal schema."""
+        """Returns the schema as JSON, which `from_json` reads back to an equal schema."""
         entries = [_entry(variable) for variable in self]
         return json.dumps({"format": FORMAT, "variables": entries}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Schema":
-        """Reads what `to_json` wrote."""
+        """Returns the schema that `to_json` wrote."""
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
@@ -185,7 +187,7 @@ def _entry(variable: Variable) -> dict[str, Any]:
         "levels": variable.levels,
         "context": variable.context,
     }
-    # Only where there are some, so that a schema without atoms reads as it always did.
+    # Only if there are any, so that the JSON of a schema without atoms does not change.
     return {**entry, "atoms": variable.atoms} if variable.atoms else entry
 
 
@@ -195,18 +197,18 @@ def _variable(entry: dict[str, Any]) -> Variable:
 
 
 @cache
-def _counted(levels: range) -> tuple[int, ...]:
-    """The numbers of a range, once for all the pixels of an image."""
+def _range_levels(levels: range) -> tuple[int, ...]:
+    """Returns the numbers of a range; cached, because all pixels of an image share it."""
     return tuple(levels)
 
 
 def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, ...]:
     if isinstance(levels, range) and levels:  # finite, and all differ
-        return _counted(levels)
+        return _range_levels(levels)
     ordered = isinstance(levels, Iterable) and not isinstance(levels, str | bytes | set | dict)
     if levels is not None and not ordered:
         raise SchemaError(f'The levels of "{name}" must be a list, in order; got {levels!r}.')
-    # numpy's and torch's scalars as plain Python, which is what JSON gives back
+    # Scalars of numpy and torch become plain Python values, which JSON gives back.
     plain = (v.item() if hasattr(v, "item") else v for v in (() if levels is None else levels))
     found = tuple(plain)
     if not found:
@@ -224,7 +226,7 @@ def _checked_levels(name: str, levels: Iterable[Level] | None) -> tuple[Level, .
     # 1, 1.0 and True are equal to Python, and JSON keeps them apart: one of them would be lost.
     level, count = Counter(found).most_common(1)[0]
     if count > 1:
-        raise SchemaError(f'The levels of "{name}" must differ; {level!r} stands {count} times.')
+        raise SchemaError(f'The levels of "{name}" must differ; {level!r} occurs {count} times.')
     return found
 
 

@@ -90,7 +90,7 @@ class Singletons(MaskDistribution):
 
     num_variables = 3
 
-    def _draw(self, *_):
+    def _sample(self, *_):
         raise AssertionError("never drawn from")
 
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_numbered_anew_is_refused_before_anything_is_searched(law
 
     monkeypatch.setattr("anyorder.tables.model.chosen_order", search)
     for order in ("learned", ["c"]):
-        with pytest.raises(ConfigError, match=r"cannot be numbered anew.*Name the questions"):
+        with pytest.raises(ConfigError, match=r"cannot be renumbered.*Name the queries"):
             fitted(law, order)
     if isinstance(law, Rectangle):
         assert fitted(law, None, frame().dropna()).queries_.masks is law

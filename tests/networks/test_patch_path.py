@@ -33,7 +33,7 @@ from anyorder import (
     speculative_sample,
     univariates,
 )
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from tests.networks.conftest import TRUNK, schema_of, wake
 from tests.networks.test_path_networks import CLOSE, step_by_step
 
@@ -73,7 +73,7 @@ def network_and_rows(rows=5):
 def test_every_conditional_of_a_tiny_image_sums_to_one(order):
     model = model_of((2, 2, 1), (1, 2), levels=2, order=order)
     worlds = torch.tensor(list(product(range(2), repeat=4)))
-    for given, query in zip(*_all_questions(4), strict=True):
+    for given, query in zip(*_all_queries(4), strict=True):
         values = torch.where(query, worlds, torch.ones_like(worlds)).unique(dim=0)
         total = log_prob(model, values, query=query, given=given).exp().sum()
         assert float(total) == pytest.approx(1, abs=1e-5)
@@ -294,7 +294,7 @@ def test_what_makes_no_network_is_refused(name):
 
 
 def test_variables_of_an_image_are_alike():
-    with pytest.raises(SchemaError, match='"x3" is unlike "x0"'):
+    with pytest.raises(SchemaError, match='"x3" differs from "x0"'):
         PatchPathTransformer(
             schema_of(3, 3, 3, 4), image_shape=(2, 2, 1), patch=1, **TRUNK, **DECODER
         )

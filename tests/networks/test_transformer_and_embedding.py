@@ -42,14 +42,14 @@ def test_told_is_value_plus_variable_for_shared_and_own_variables():
     embedding = VariableEmbedding(schema_of(3, 2, 4), width=4)
     x = torch.tensor([[2, 1, 3], [0, 0, 1]])
     variables = torch.tensor([[2, 0], [1, 2]])
-    told = embedding.told(x.gather(1, variables), variables)
+    told = embedding.value_tokens(x.gather(1, variables), variables)
     rows = torch.tensor([[5 + 3, 2], [3 + 0, 5 + 1]])
     torch.testing.assert_close(
         told, embedding.value.weight[rows] + embedding.variable.weight[variables]
     )
-    shared = embedding.told(x[:, [1, 2]].float(), torch.tensor([1, 2]))
+    shared = embedding.value_tokens(x[:, [1, 2]].float(), torch.tensor([1, 2]))
     torch.testing.assert_close(shared[1], told[1])
-    assert embedding.asked(variables).shape == (2, 2, 4)
+    assert embedding.query_tokens(variables).shape == (2, 2, 4)
 
 
 def test_the_context_comes_last_and_something_is_asked():
@@ -64,12 +64,12 @@ def test_a_continuous_value_is_told_by_where_it_is_and_by_the_atom_that_it_is():
     embedding = wake(VariableEmbedding(mixed_schema(), width=4, shared=False))
     smooth, spiked = torch.tensor([3]), torch.tensor([6])
     near = torch.tensor([[0.0], [1e-6], [0.5]])
-    told = embedding.told(near, smooth)[:, 0]
+    told = embedding.value_tokens(near, smooth)[:, 0]
     torch.testing.assert_close(told[0], told[1], rtol=0, atol=1e-4)
     assert not torch.allclose(told[0], told[2], atol=1e-3)
-    told = embedding.told(near, spiked)[:, 0]  # zero is an atom, and a millionth is not
+    told = embedding.value_tokens(near, spiked)[:, 0]  # zero is an atom, and a millionth is not
     assert not torch.allclose(told[0], told[1], atol=1e-3)
-    assert embedding.told(torch.tensor([[1e30], [-1e30]]), smooth).isfinite().all()
+    assert embedding.value_tokens(torch.tensor([[1e30], [-1e30]]), smooth).isfinite().all()
 
 
 CONTEXT = (
@@ -114,7 +114,7 @@ def test_rotary_scores_depend_on_the_distance_only():
     torch.testing.assert_close(score(3, 7), score(12, 16), rtol=0, atol=1e-5)
     assert abs(score(3, 7) - score(3, 8)) > 1e-3
     assert torch.equal(
-        rotary(torch.tensor([rotary.nowhere])), torch.ones(1, 1, 4, dtype=torch.complex64)
+        rotary(torch.tensor([rotary.no_position])), torch.ones(1, 1, 4, dtype=torch.complex64)
     )
 
 

@@ -9,7 +9,7 @@ import torch
 import anyorder as ao
 from anyorder import ConfigError, Schema, SchemaError, Unet, Variable
 from anyorder.heads.categorical import CategoricalConditionals
-from anyorder.lattice.enumeration import _all_questions
+from anyorder.lattice.enumeration import _all_queries
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.saving.checkpoint import build, describe
 from tests.networks.conftest import schema_of, wake
@@ -63,7 +63,7 @@ def test_what_is_not_observed_may_hold_anything():
 def test_every_question_about_a_binary_image_sums_to_one():
     model = model_of(wake(unet_of((2, 1, 2), levels=2)))
     worlds = torch.tensor(list(product(range(2), repeat=4)))
-    given, query = _all_questions(4)
+    given, query = _all_queries(4)
     # All values of each query beside one value of its evidence, in one batch.
     values = [torch.where(asked, worlds, 1).unique(dim=0) for asked in query]
     question = torch.arange(len(query)).repeat_interleave(torch.tensor([len(v) for v in values]))
@@ -227,7 +227,7 @@ def test_options_that_make_no_network_are_refused(sentence):
 
 BAD_SCHEMAS = {
     'Unet takes categorical variables; "b" is continuous.': Variable.continuous("b"),
-    'Unet takes variables that all have as many levels; "b" has 3 and "a" 2.': (
+    'Unet takes variables with equal numbers of levels; "b" has 3 and "a" 2.': (
         Variable.categorical("b", range(3))
     ),
     'Unet reads no context; "b" is a context variable.': (

@@ -15,7 +15,7 @@ from anyorder.cli.console import note, print_json, show
 from anyorder.cli.options import FitOptions
 from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count
-from anyorder.lattice.query_mixtures import question_words
+from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.saving.checkpoint import describe
 from anyorder.saving.run_folder import RunFolder, replace_text
 
@@ -221,7 +221,7 @@ def describe_run(run: Path, *, json: bool) -> None:
     facts = [
         ("model of", domain.noun),
         *found.facts,
-        *(("trained for", line) for line in question_words(saved.law, found.names)),
+        *(("trained for", line) for line in describe_queries(saved.law, found.names)),
         ("network", _noun(network)),
         ("conditionals", _noun(describe(saved.model.conditionals))),
         ("parameters", f"{saved.model.num_parameters:,}"),

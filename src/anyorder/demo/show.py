@@ -28,9 +28,9 @@ from anyorder.images.public_sets import BUNDLED
 from anyorder.images.report import painted_section
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
-from anyorder.lattice.edges import training_masks
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
+from anyorder.lattice.training_law import training_masks
 from anyorder.report.page import Code, Grid, Page, Section, Words
 from anyorder.reproduce.table7 import papers_way
 from anyorder.saving.run_folder import replace_text

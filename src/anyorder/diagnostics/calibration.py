@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.lattice.random_sets import coins
+from anyorder.lattice.random_sets import bernoulli_sets
 
 LEVELS = (0.5, 0.8, 0.9)
 """Of the central intervals whose coverage is counted."""
@@ -221,7 +221,7 @@ class CategoryCalibration(Transformed):
         generator = torch.Generator().manual_seed(0)
         size = max(1, HITS_AT_ONCE // len(self.hit))
         for some in torch.arange(REDRAWS).split(size):
-            drawn = self._error(coins(self.confidence, len(some), generator=generator))
+            drawn = self._error(bernoulli_sets(self.confidence, len(some), generator=generator))
             as_far += int((drawn >= found - ROUNDING).sum())
         return (1 + as_far) / (1 + REDRAWS)
 

@@ -39,7 +39,7 @@ from anyorder.diagnostics.predictions import SHARES, Predictions, predictions
 from anyorder.errors import ConfigError, QueryError, check_seed, check_sets
 from anyorder.heads.densities import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import answering, checked_question
+from anyorder.inference.queries import answering, checked_query
 from anyorder.networks.contracts import PathNetwork
 from anyorder.training.progress import stderr_bar
 from anyorder.variables import Kind
@@ -298,7 +298,7 @@ def check_model(
     gaps = check_sets("missing", missing, model.num_variables)
     if gaps.all():
         raise QueryError("A check needs a row that has a value.")
-    x, have, _ = checked_question(model, x, ~gaps, None)
+    x, have, _ = checked_query(model, x, ~gaps, None)
     found = dict(_run(model, _stages(model, generator), x, have, progress))
     return _check(model, len(x), found)
 

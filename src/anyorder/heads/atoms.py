@@ -15,7 +15,7 @@ from anyorder.heads.categorical import Categorical, CategoricalConditionals
 from anyorder.heads.densities import Head, continuous_conditionals
 from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
 from anyorder.heads.with_prior import LOOSE, MOMENTS, SLIP, AtomTilt, GuidedDensities, bells_at
-from anyorder.networks.embedding import Line
+from anyorder.networks.embedding import PiecewiseLinear
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable
 
@@ -150,10 +150,10 @@ class AtomLevels(CategoricalConditionals):
         levels = [Variable.categorical(v.name, range(most + 1)) for v in variables]
         super().__init__(Schema(tuple(levels)), width=width, shared=False)
         nn.init.zeros_(self.weight)
-        self.outline = nn.Parameter(torch.empty(len(variables), Line.features, width))
+        self.outline = nn.Parameter(torch.empty(len(variables), PiecewiseLinear.features, width))
         nn.init.normal_(self.outline, std=OUTLINE_SCALE * width**-0.5)
         padded = [[*v.atoms] + [0.0] * (most - len(v.atoms)) for v in variables]
-        seen = nn.functional.pad(Line()(torch.tensor(padded)), (0, 0, 0, 1))
+        seen = nn.functional.pad(PiecewiseLinear()(torch.tensor(padded)), (0, 0, 0, 1))
         self.register_buffer("seen", seen, persistent=False)
 
     def projection(self) -> Tensor:

@@ -1,25 +1,18 @@
-"""Questions: the likelihood of variables, draws of them, what is known about each.
+"""Queries p(x_u | x_e): likelihoods, samples, univariate conditionals, entropies.
 
-Every function takes a model, a batch of values `x (batch, vars)` and two boolean sets. Variables in
-neither set are marginalised by construction. Sets may have shape ``(vars,)``, the same for all
-rows, or be lists of names or numbers of variables.
+Every function takes a model, a batch of values `x (batch, vars)` and two boolean sets, `query` (u)
+and `given` (e). Variables in neither set are marginalised by construction. A set may have shape
+``(vars,)``, the same for all rows, or be a list of names or numbers of variables.
 
     joint         p(x)                query=all, given=nothing
     marginal      p(x_u)              query=u, given=nothing
     conditional   p(x_u | x_e)        query=u, given=e
 
-The log-likelihood of a long walk from a few of its steps, without bias.
-
-A masked network takes a pass for each step of a path: thousands for an image. Here the path is cut
-into runs of L steps. At the beginning of a run, one pass guesses all of its variables, c_j =
-log p(x_j | what is known there). One step J of the run is then drawn and asked as the walk asks it,
-f_J = log p(x_J | what is known there, and the run up to J), and what the guess of it was wrong by
-stands for the whole run:
-
-    sum_j c_j + L (f_J - c_J)
-
-Its expectation over J is sum_j f_j, whatever the guesses are. Its noise is that of f - c, not that
-of f: a few neighbours on the path tell little about a pixel that the hundreds before them do not.
+    log_prob              exact log-likelihood along the protocol's path (Alg. 2 of the paper)
+    stratified_log_prob   unbiased estimate of it in a few passes of a masked network
+    univariates           p(x_i | x_e) of all i
+    sample                samples of x_u, one variable after another
+    entropy, information_gain
 """
 
 import math
@@ -40,21 +33,22 @@ from anyorder.networks.paths import path_lists
 from anyorder.variables import Variable
 
 GAIN_NODES = 32
-"""Quantiles that stand for a continuous variable in expectations over it."""
+"""Number of quantiles that approximate the expectation over a continuous variable."""
 
 Inputs = ParamSpec("Inputs")
 Answer = TypeVar("Answer")
 
 Set = Tensor | Sequence[str] | Sequence[int]
-"""Booleans, or a list of names or numbers of variables."""
+"""Set of variables: booleans, or a list of names or numbers."""
 
 Method = Literal["walk", "ratio"]
 Combine = Literal["elbo", "mixture"]
 Draw = Literal["sample", "greedy"]
+"""Choice of each value: a sample of its conditional, or the most probable value."""
 
 
 def answering(function: Callable[Inputs, Answer]) -> Callable[Inputs, Answer]:
-    """Answers without gradients and without dropout, and leaves the model in the mode it was in."""
+    """Runs `function` without gradients and in evaluation mode, then restores the mode."""
 
     @wraps(function)
     def answer(*arguments: Inputs.args, **options: Inputs.kwargs) -> Answer:
@@ -87,23 +81,23 @@ def log_prob(
     max_batch: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""The log-likelihood log p(x_query | x_given) of each row, in nats (Alg. 2 of the paper).
+    r"""Returns the log-likelihood log p(x_query | x_given) of each row, in nats (Alg. 2).
 
     Args:
         model: The model.
         x: Values. Shape ``(batch, vars)``.
-        query: What is asked; all that is not given by default.
-        given: What is known; nothing by default.
-        method: "walk" goes from the given set to the union of both, and sums to one over the
-            query for one path. "ratio" is log p(query, given) - log p(given) by two walks from
-            the empty set: it need not sum to one and can exceed 1 (Limitations of the paper).
-        orders: With `RemoveRandom`: how many random paths are walked.
-        combine: With `RemoveRandom`: "elbo" is the mean of the paths' log-likelihoods, a lower
-            bound; "mixture" is the log of the mean of their likelihoods (appendix A).
-        protocol: Whose paths are walked; the model's by default. A model that was trained along
-            one order knows little of others.
-        max_batch: Rows of a pass: bounds memory. By default, what suits the processor.
-        generator: The source of randomness, for `RemoveRandom`.
+        query: Queried variables; all that are not given by default.
+        given: Evidence; nothing by default.
+        method: "walk" follows one path from the given set to the union of both, and sums to one
+            over the query. "ratio" is log p(query, given) - log p(given) by two paths from the
+            empty set: it need not sum to one and can exceed 1 (section 5, Limitations).
+        orders: Number of random paths, with `RemoveRandom`.
+        combine: "elbo" is the mean of the paths' log-likelihoods, a lower bound; "mixture" is the
+            log of the mean of their likelihoods (appendix A). With `RemoveRandom`.
+        protocol: Decomposition protocol; the model's by default. A model that was trained along
+            one order predicts badly along others.
+        max_batch: Largest number of rows of a pass, to bound memory; suits the device by default.
+        generator: Source of randomness, for `RemoveRandom`.
 
     Returns:
         Shape ``(batch,)``.
@@ -115,7 +109,7 @@ def log_prob(
         check_count("max_batch", max_batch)
     source_device(generator)  # refuses what is no generator
     protocol = model.protocol if protocol is None else protocol
-    x, query, given = checked_question(model, x, query, given)
+    x, query, given = checked_query(model, x, query, given)
     if method == "ratio":
         options: dict[str, Any] = {
             "given": torch.zeros_like(given),
@@ -128,7 +122,7 @@ def log_prob(
         both = log_prob(model, x, query=query | given, **options)
         return both - log_prob(model, x, query=given, **options)
     if orders > 1 and not isinstance(protocol, RemoveRandom):
-        raise QueryError("`orders` is for models with random orders; this one has a single path.")
+        raise QueryError("`orders` needs random orders (RemoveRandom); this protocol has one path.")
     walks = []
     for _ in range(orders):
         rank = protocol.rank(query, generator=generator)
@@ -139,21 +133,86 @@ def log_prob(
 
 
 @answering
-def univariates(model: AnyOrderModel, x: Tensor, observed: Set) -> Distribution:
-    """The conditionals p(x_i | x_observed) of all variables i at once, in one pass.
+def stratified_log_prob(
+    model: AnyOrderModel,
+    x: Tensor,
+    *,
+    query: Tensor | None = None,
+    given: Tensor | None = None,
+    steps: int = 32,
+    max_batch: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""Returns an unbiased estimate of `log_prob` from two passes a stratum of the path.
 
-    Those of observed variables say what the model would have expected and are not answers to a
-    question: a value that was shown to the network is not predicted from the others.
+    A masked network takes a pass for each step of a path: thousands for an image. Here the path is
+    cut into strata of L steps. At the start of a stratum, one pass approximates all its factors by
+    c_j = log p(x_j | all before the stratum). One step J of the stratum is then sampled and
+    evaluated exactly, f_J = log p(x_J | all before J). The estimate of the stratum is
+
+        sum_j c_j + L (f_J - c_J)
+
+    Its expectation over J is sum_j f_j for any c: the c_j are control variates, and the variance is
+    that of f - c, not that of f. For an image it is small, because the few neighbours inside the
+    stratum add little to the hundreds of pixels before. Path networks return `log_prob`.
 
     Args:
         model: The model.
         x: Values. Shape ``(batch, vars)``.
-        observed: What is known. Shape ``(batch, vars)`` or ``(vars,)``.
+        query: Queried variables; all that are not given by default.
+        given: Evidence; nothing by default.
+        steps: Number of strata of a path, of nearly equal length. A shorter path is exact.
+        max_batch: Largest number of rows of a pass; `rows_at_once` of the model by default.
+        generator: Source of randomness.
+
+    Returns:
+        Shape ``(batch,)``.
+    """
+    check_count("steps", steps)
+    x, query, given = checked_query(model, x, query, given)
+    if model.is_one_pass:
+        return log_prob(
+            model, x, query=query, given=given, max_batch=max_batch, generator=generator
+        )
+    rank = model.protocol.rank(query, generator=generator)
+    path, num_queried = path_lists(query, rank)
+
+    def log_probs(row: Tensor, step: Tensor, targets: Tensor) -> Tensor:
+        edges = row, step, targets
+        return model.at_steps(x, query, given, rank, edges, max_batch=max_batch).double()
+
+    bounds = (num_queried[:, None] * torch.arange(steps + 1, device=x.device)) // steps
+    row, stratum = (bounds.diff() > 0).nonzero(as_tuple=True)
+    first, length = bounds[row, stratum], bounds.diff()[row, stratum]
+    place = torch.arange(int(length.max()) if len(length) else 0, device=x.device)
+    inside = place < length[:, None]  # (strata, longest)
+    variables = path[row[:, None], torch.where(inside, first[:, None] + place, first[:, None])]
+    approximate = log_probs(row, first, variables)  # c_j
+    sampled = (uniform(length.shape, device=x.device, generator=generator) * length).long()
+    later = sampled.nonzero()[:, 0]  # at the first step of a stratum c is exact
+    target = variables[later, sampled[later], None]
+    exact = log_probs(row[later], (first + sampled)[later], target)[:, 0]  # f_J
+    error = exact - approximate[later, sampled[later]]
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    total.index_add_(0, row, approximate.masked_fill(~inside, 0).sum(dim=1))
+    return total.index_add_(0, row[later], error * length[later])
+
+
+@answering
+def univariates(model: AnyOrderModel, x: Tensor, observed: Set) -> Distribution:
+    """Returns the conditionals p(x_i | x_observed) of all variables i, in one pass.
+
+    Those of observed variables are no valid predictions: their values were inputs of the network.
+
+    Args:
+        model: The model.
+        x: Values. Shape ``(batch, vars)``.
+        observed: Observed variables. Shape ``(batch, vars)`` or ``(vars,)``.
 
     Returns:
         Distributions of shape ``(batch, vars)``.
     """
-    x, _, observed = checked_question(model, x, None, observed, reads_query=False)
+    x, _, observed = checked_query(model, x, None, observed, reads_query=False)
     everything = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
     return model.predict(x, observed, everything)
 
@@ -172,22 +231,22 @@ def sample(
     cache: bool = True,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draws x_query from p(x_query | x_given), one variable after another along the path.
+    """Samples x_query from p(x_query | x_given), one variable after another along the path.
 
     Args:
         model: The model.
-        x: Values; only those that are given are read. Shape ``(batch, vars)``.
-        query: What is drawn; all that is not given by default.
-        given: What is known; nothing by default.
-        n: Draws a row. They share the encoding of their evidence.
+        x: Values; only given ones are read. Shape ``(batch, vars)``.
+        query: Variables to sample; all that are not given by default.
+        given: Evidence; nothing by default.
+        n: Number of samples a row. They share the encoding of their evidence.
         how: "sample", or "greedy" for the most probable value at each step.
         temperature: Below 1 sharpens each conditional, above 1 flattens it.
-        top_k: Only the k most probable levels can be drawn at each step.
-        cache: Whether a path network keeps its keys and values between steps.
-        generator: The source of randomness.
+        top_k: Number of most probable levels that each step samples from; all by default.
+        cache: False runs a path network without its key/value cache.
+        generator: Source of randomness.
 
     Returns:
-        `x` with the query filled in, for each draw. Shape ``(batch, n, vars)``.
+        `x` with the query filled in, for each sample. Shape ``(batch, n, vars)``.
     """
     check_choice("how", how, get_args(Draw))
     check_count("n", n)
@@ -198,7 +257,7 @@ def sample(
         )
     if top_k is not None:
         check_count("top_k", top_k)
-    x, query, given = checked_question(model, x, query, given, reads_query=False)
+    x, query, given = checked_query(model, x, query, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled = x.repeat_interleave(n, dim=0)
     with torch.inference_mode():  # cheaper than no gradients, step by step
@@ -207,8 +266,8 @@ def sample(
             if temperature != 1 or top_k is not None:
                 conditional = conditional.tempered(temperature, top_k)
             greedy = how == "greedy"
-            drawn = conditional.mode() if greedy else conditional.sample(generator=generator)
-            filled[rows, targets] = drawn.to(filled.dtype)
+            values = conditional.mode() if greedy else conditional.sample(generator=generator)
+            filled[rows, targets] = values.to(filled.dtype)
     return filled.view(len(x), n, -1)
 
 
@@ -216,9 +275,9 @@ def sample(
 def entropy(
     model: AnyOrderModel, x: Tensor, target: int | str, *, given: Set | None = None
 ) -> Tensor:
-    """How uncertain `target` is given the evidence, in nats. Shape ``(batch,)``."""
+    """Returns the entropy of p(x_target | x_given), in nats. Shape ``(batch,)``."""
     target = _place(model, target)
-    x, _, given = checked_question(model, x, _only(model, x, target), given, reads_query=False)
+    x, _, given = checked_query(model, x, _only(model, x, target), given, reads_query=False)
     return model.predict(x, given, _column(x, target)).entropy()[:, 0]
 
 
@@ -231,12 +290,12 @@ def information_gain(
     *,
     given: Set | None = None,
 ) -> Tensor:
-    r"""How much learning `candidate` is expected to tell about `target`, in nats.
+    r"""Returns the expected reduction of the entropy of `target` by observing `candidate`, in nats.
 
-    H(target | given) minus the mean of H(target | given, candidate = v) over v ~ p(candidate |
-    given): over all levels of a categorical `candidate`, over equally probable quantiles of a
-    continuous one. It is not negative for a model whose conditionals agree with each other; how far
-    below zero it falls says how much they do not.
+    It is H(target | given) minus the mean of H(target | given, candidate = v) over v ~ p(candidate
+    | given): all levels of a categorical `candidate`, equally probable quantiles of a continuous
+    one. It is non-negative if the model's conditionals are consistent with each other; negative
+    values measure their inconsistency.
 
     Returns:
         Shape ``(batch,)``.
@@ -244,23 +303,23 @@ def information_gain(
     target, candidate = _place(model, target), _place(model, candidate)
     if target == candidate:
         raise QueryError(f"`target` and `candidate` must differ; both are variable {target}.")
-    asked = _only(model, x, target, candidate)
-    x, _, given = checked_question(model, x, asked, given, reads_query=False)
+    both = _only(model, x, target, candidate)
+    x, _, given = checked_query(model, x, both, given, reads_query=False)
     before = model.predict(x, given, _column(x, target)).entropy()[:, 0]
     known = given.clone()
     known[:, candidate] = True
     after = torch.zeros_like(before)
-    for values, weights in _supposed(model, x, candidate, given):
+    for values, weights in _values_of(model, x, candidate, given):
         supposed = x.clone()
         supposed[:, candidate] = values.to(x.dtype)
         after += weights * model.predict(supposed, known, _column(x, target)).entropy()[:, 0]
     return before - after
 
 
-def _supposed(
+def _values_of(
     model: AnyOrderModel, x: Tensor, candidate: int, given: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values that stand for what `candidate` may be, and their weights. Shapes ``(batch,)``."""
+    """Yields values of `candidate` and their probabilities. Shapes ``(batch,)``."""
     conditional, variable = (
         model.predict(x, given, _column(x, candidate)),
         _variables(model)[candidate],
@@ -277,7 +336,7 @@ def _supposed(
 
 
 def _variables(model: AnyOrderModel) -> tuple[Variable, ...]:
-    """The variables that can be asked, in the order of the sets."""
+    """Returns the variables that can be queried, in the order of the sets."""
     return model.schema.variables[: model.num_variables]
 
 
@@ -292,7 +351,7 @@ def _only(model: AnyOrderModel, x: Tensor, *variables: int) -> Tensor:
     return members
 
 
-def checked_question(
+def checked_query(
     model: AnyOrderModel,
     x: Tensor,
     query: Set | None,
@@ -300,10 +359,9 @@ def checked_question(
     *,
     reads_query: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and sets as the model takes them, or an error that says what is wrong with them.
+    """Returns checked `x (batch, columns)`, `query (batch, vars)` and `given (batch, vars)`.
 
-    Values are checked where they are read: the given ones, and those that are asked if their
-    likelihood is wanted.
+    Only values that are read are checked: given ones, and with `reads_query` the queried ones.
     """
     n, columns = model.num_variables, len(model.schema)
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != columns or len(x) == 0:
@@ -329,12 +387,12 @@ def checked_question(
     read = sets[0] | sets[1] if reads_query else sets[0]
     used = torch.nn.functional.pad(read, (0, columns - n), value=True)  # the context always is
     _check_values(model, x, used)
-    kind = torch.float32 if _has_line(model) else torch.long
+    kind = torch.float32 if _has_continuous(model) else torch.long
     return x.masked_fill(~used, 0).to(kind), sets[1], sets[0]
 
 
 def _named(model: AnyOrderModel, members: Any) -> Any:
-    """A list of names or numbers of variables as a set; all else as it is."""
+    """Returns a list of names or numbers as a set ``(vars,)``; all else as it is."""
     if not isinstance(members, list | tuple) or any(isinstance(one, bool) for one in members):
         return members
     found = torch.zeros(model.num_variables, dtype=torch.bool)
@@ -344,18 +402,18 @@ def _named(model: AnyOrderModel, members: Any) -> Any:
 
 
 def _place(model: AnyOrderModel, variable: Any) -> int:
-    """The number of a variable that can be asked, by its name or number."""
+    """Returns the number of a variable that can be queried, by its name or number."""
     if isinstance(variable, str):
         variable = model.schema.index(variable)
     return check_count("variable", variable, low=0, high=model.num_variables - 1)
 
 
-def _has_line(model: AnyOrderModel) -> bool:
+def _has_continuous(model: AnyOrderModel) -> bool:
     return any(variable.kind == "continuous" for variable in model.schema)
 
 
 def _check_values(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
-    """Refuses codes that no level has, and numbers that are not finite, where they are used."""
+    """Refuses invalid codes of levels and numbers that are not finite, where they are used."""
     variables = model.schema.variables
     sizes = torch.tensor([variable.num_levels for variable in variables], device=x.device)
     whole = x == x.floor() if x.is_floating_point() else torch.ones_like(used)
@@ -371,59 +429,3 @@ def _check_values(model: AnyOrderModel, x: Tensor, used: Tensor) -> None:
         f'`x` must hold codes of levels; "{name}" has {int(sizes[column])} levels and row '
         f"{row} holds {value}."
     )
-
-
-@answering
-def stratified_log_prob(
-    model: AnyOrderModel,
-    x: Tensor,
-    *,
-    query: Tensor | None = None,
-    given: Tensor | None = None,
-    steps: int = 32,
-    max_batch: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """An unbiased estimate of `log_prob`, in two passes a run; exact where one pass suffices.
-
-    Args:
-        model: The model.
-        x: Values. Shape ``(batch, vars)``.
-        query: What is asked; all that is not given by default.
-        given: What is known; nothing by default.
-        steps: The runs that a path is cut into, of nearly equal length. A path of no more steps is
-            walked whole.
-        max_batch: Rows of a pass; `rows_at_once` of the model by default.
-        generator: The source of randomness.
-
-    Returns:
-        Shape ``(batch,)``.
-    """
-    check_count("steps", steps)
-    x, query, given = checked_question(model, x, query, given)
-    if model.is_one_pass:
-        return log_prob(
-            model, x, query=query, given=given, max_batch=max_batch, generator=generator
-        )
-    rank = model.protocol.rank(query, generator=generator)
-    path, num_asked = path_lists(query, rank)
-
-    def log_probs(row: Tensor, step: Tensor, targets: Tensor) -> Tensor:
-        edges = row, step, targets
-        return model.at_steps(x, query, given, rank, edges, max_batch=max_batch).double()
-
-    bounds = (num_asked[:, None] * torch.arange(steps + 1, device=x.device)) // steps
-    row, run = (bounds.diff() > 0).nonzero(as_tuple=True)
-    first, length = bounds[row, run], bounds.diff()[row, run]
-    place = torch.arange(int(length.max()) if len(length) else 0, device=x.device)
-    inside = place < length[:, None]  # (runs, longest run)
-    variables = path[row[:, None], torch.where(inside, first[:, None] + place, first[:, None])]
-    guessed = log_probs(row, first, variables)
-    drawn = (uniform(length.shape, device=x.device, generator=generator) * length).long()
-    later = drawn.nonzero()[:, 0]  # the first step of a run is not a guess
-    guess = guessed[later, drawn[later]]
-    asked = variables[later, drawn[later], None]
-    error = log_probs(row[later], (first + drawn)[later], asked)[:, 0] - guess
-    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    total.index_add_(0, row, guessed.masked_fill(~inside, 0).sum(dim=1))
-    return total.index_add_(0, row[later], error * length[later])

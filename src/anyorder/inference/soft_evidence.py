@@ -1,10 +1,10 @@
-"""Evidence that is not a value: an interval, or a set of levels.
+"""Soft evidence: variables known to lie in a region, an interval or a set of levels.
 
-p(x_u | x_e, x_s in R) is a mixture of p(x_u | x_e, x_s) over the values of s in R. These are
-drawn one after another along the canonical path, each from its conditional *cut to its region*, and
-a draw is weighted by the probabilities that were cut down to: importance sampling whose proposal
-already lies in the region. With one such variable all weights are alike and the draws are exact;
-with more, the spread of the weights is the error, told by the effective sample size.
+p(x_u | x_e, x_s in R) is a mixture of p(x_u | x_e, x_s) over the values of x_s in R. These are
+sampled one after another along the canonical path, each from its conditional *truncated to its
+region*, and a sample is weighted by the product of the regions' probabilities: importance sampling
+whose proposal lies in R. With one such variable all weights are equal and the samples are exact.
+With more, the effective sample size measures the error.
 """
 
 import math
@@ -17,14 +17,14 @@ from torch import Tensor
 from anyorder.errors import QueryError, check_count
 from anyorder.heads.distributions import DRAWN_EDGE, Distribution
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import answering, checked_question
+from anyorder.inference.queries import answering, checked_query
 from anyorder.inference.walks import walk
 from anyorder.lattice.random_sets import uniform
 
 
 @dataclass(frozen=True)
 class Interval:
-    """All values from `low` to `high`, ends included."""
+    """Region of a continuous variable: `low` to `high`, ends included."""
 
     low: float
     high: float
@@ -32,20 +32,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Levels:
-    """Some codes of a categorical variable."""
+    """Region of a categorical variable: the codes of some levels."""
 
     codes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class SoftEvidence:
-    """Weighted draws that stand for the evidence.
+    """Weighted samples of the variables with regions, beside the given values.
 
     Args:
-        x: The given values and the drawn ones. Shape ``(n, columns)``.
-        known: Which variables of `x` are evidence now. Shape ``(vars,)``.
-        log_weights: Shape ``(n,)``.
-        is_drawn: False where there are no regions, and so no draws.
+        x: Given and sampled values. Shape ``(n, columns)``.
+        known: Variables that are evidence in `x`, given or sampled. Shape ``(vars,)``.
+        log_weights: Log importance weights. Shape ``(n,)``.
+        is_drawn: False if there are no regions, and hence nothing was sampled.
     """
 
     x: Tensor
@@ -55,25 +55,25 @@ class SoftEvidence:
 
     @property
     def weights(self) -> Tensor:
-        """Weights that sum to one. Shape ``(n,)``."""
+        """Importance weights that sum to one. Shape ``(n,)``."""
         return self.log_weights.softmax(dim=0)
 
     @property
     def effective_sample_size(self) -> float:
-        """As many equally weighted draws would be as good; infinite where nothing was drawn."""
+        """Effective number of samples, 1 / sum of squared weights; infinite if none were needed."""
         if not self.is_drawn:
             return math.inf
         return 1 / float(self.weights.square().sum())
 
     @property
     def log_probability(self) -> float:
-        """The log of an unbiased estimate of the probability of the regions, given the values."""
+        """Log of an unbiased estimate of the probability of the regions given the evidence."""
         return float(self.log_weights.logsumexp(dim=0)) - math.log(len(self.log_weights))
 
     def resampled(self, number: int, *, generator: torch.Generator | None = None) -> Tensor:
-        """Which draws stand for so many equally weighted ones: each as often as its weight says.
+        """Returns indices of `number` equally weighted samples, by systematic resampling.
 
-        With equal weights, the first ones, each once. Shape ``(number,)``.
+        With equal weights, these are the first samples, each once. Shape ``(number,)``.
         """
         if number <= len(self.x) and float(self.log_weights.max() - self.log_weights.min()) < 1e-6:
             return torch.arange(number)
@@ -93,20 +93,20 @@ def soft_evidence(
     n: int,
     generator: torch.Generator | None = None,
 ) -> SoftEvidence:
-    """Draws the variables of regions from the model, cut to their regions.
+    """Samples the variables with regions from the model, truncated to their regions.
 
     Args:
         model: The model.
-        x: Values; only those that are given are read. Shape ``(1, columns)``.
-        given: What is known exactly. Shape ``(vars,)``.
-        regions: Where other variables lie, by the number of the variable.
-        n: How many draws.
-        generator: The source of randomness.
+        x: Values; only given ones are read. Shape ``(1, columns)``.
+        given: Evidence known exactly. Shape ``(vars,)``.
+        regions: Regions of other variables, by the number of the variable.
+        n: Number of samples.
+        generator: Source of randomness.
     """
     check_count("n", n)
-    asked = torch.zeros(1, model.num_variables, dtype=torch.bool)
-    asked[0, list(regions)] = True
-    x, query, evidence = checked_question(model, x, asked, given, reads_query=False)
+    soft = torch.zeros(1, model.num_variables, dtype=torch.bool)
+    soft[0, list(regions)] = True
+    x, query, evidence = checked_query(model, x, soft, given, reads_query=False)
     rank = model.protocol.rank(query, generator=generator)
     filled = x.repeat_interleave(n, dim=0)
     log_weights = torch.zeros(n, dtype=torch.float64, device=x.device)
@@ -114,8 +114,8 @@ def soft_evidence(
         for rows, targets, conditional in walk(
             model, filled, query=query, given=evidence, rank=rank, n=n
         ):
-            region = regions[int(targets[0])]  # one row: all draws are at the same variable
-            values, log_mass = _cut(conditional, region, n, x.device, generator)
+            region = regions[int(targets[0])]  # one row: all samples are at the same variable
+            values, log_mass = _truncated(conditional, region, n, x.device, generator)
             filled[rows, targets] = values.to(filled.dtype)
             log_weights += log_mass
     if not log_weights.isfinite().any():
@@ -126,14 +126,14 @@ def soft_evidence(
     return SoftEvidence(filled.clone(), known, log_weights.clone(), is_drawn=bool(regions))
 
 
-def _cut(
+def _truncated(
     conditional: Distribution,
     region: Interval | Levels,
     n: int,
     device: torch.device,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """Draws from a conditional cut to a region, and the log of the probability of the region."""
+    """Samples a conditional truncated to a region; returns values and log P(region)."""
     u = uniform((n,), device=device, generator=generator)
     if isinstance(region, Levels):
         codes = torch.tensor(region.codes, device=device)
@@ -146,8 +146,8 @@ def _cut(
     low, high = (
         torch.tensor(end, dtype=torch.float32, device=device) for end in (region.low, region.high)
     )
-    # Just below the lower end, so that an atom on it is inside; in doubles, because what is far out
-    # has little probability.
+    # Just below the lower end, so that an atom on it is inside; in doubles, because the tails have
+    # little probability.
     below = torch.nextafter(low, torch.tensor(-torch.inf, device=device))
     first, last = (conditional.cdf(end.double().expand(n)).double() for end in (below, high))
     inside = (first + u * (last - first)).clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)

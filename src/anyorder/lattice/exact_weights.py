@@ -1,13 +1,13 @@
-r"""Which conditionals of a drawn mask to train on, and how much: the exact weights q(i | e).
+r"""Exact weights q(i | e) of the conditionals of a sampled mask e.
 
-A masked network predicts all variables outside e at once, and the paper spreads its loss evenly
-over them (Eq. 7), although inference never evaluates most of those edges. The paper leaves the
-remedy to future work. It is: weight variable i by the share of the mass of node e that runs along
+A masked network predicts all variables outside e at once, and the paper averages its loss over them
+(Eq. 7), although inference never evaluates most of those edges. The paper leaves the remedy to
+future work. It is: weight variable i by q(i | e), the share of the mass of node e that flows along
 the edge (i, e).
 
-With S ~ M, sets of one size alike and h(c) = P(|S| = c) / C(n, c), divided by c under `path`, an
-edge whose e holds t variables and whose target is the i-th in canonical order, after all of e, is
-on the path of S whenever S is e, i and any r of the n - i variables behind:
+Let M be exchangeable and h(c) = P(|S| = c) / C(n, c), divided by c under `path`. Take an edge whose
+e holds t variables and whose target is the i-th in canonical order, after all of e. It is on the
+path of S whenever S is e, i and any r of the n - i variables behind i:
 
     F(t, i) = sum_r h(t + 1 + r) C(n - i, r),       F(t, i) = F(t, i + 1) + F(t + 1, i + 1).
 
@@ -17,11 +17,11 @@ it has the closed forms
     path   F(t, i) = 1 / (N i C(i - 1, t))
     edge   F(t, i) = (N + 1) / (N (i + 1) C(i, t + 1))
 
-A conditional query asks all that is not given, so its next variable is the first one outside e. By
-reversing the order and taking complements, its edge has mass F(b, n + 1 - i), b the number of
-variables outside e behind i, with the law of the number asked in place of |S|. Cardinality
-reweighting scales all edges of a node alike and leaves q as it is. Under `RemoveRandom` all
-variables outside e are alike and q is uniform.
+A conditional query is of all variables not given, so its next variable is the first one outside e.
+By reversing the order and taking complements, its edge has mass F(b, n + 1 - i), where b is the
+number of variables outside e behind i, with the law of the number queried in place of |S|.
+Cardinality reweighting scales all edges of a node equally and does not change q. Under
+`RemoveRandom` all variables outside e are equivalent and q is uniform.
 """
 
 import math
@@ -31,12 +31,12 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, QueryError, check_choice, check_fraction, check_sets
-from anyorder.lattice.edges import check_same_variables, is_uniform
 from anyorder.lattice.masks import CardinalityLaw, MaskDistribution, log_binomial
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import MixtureQueries
-from anyorder.lattice.uniform import Weighting
+from anyorder.lattice.training_law import check_same_variables, is_uniform
+from anyorder.lattice.weighted_queries import Weighting
 
 
 def edge_weights(
@@ -48,18 +48,17 @@ def edge_weights(
     uniform_share: float = 0.0,
     available: Tensor | None = None,
 ) -> Tensor:
-    """The weight of each variable outside a drawn mask, so that training matches inference.
+    """Returns q(i | e) of each variable i outside a mask e, so that training matches inference.
 
     Args:
-        law: The questions that will be asked. Its sets must be alike where their sizes are, or
-            those of its parts if it is a mixture; for any other law, weight 1 on the target that
-            `training_masks` draws is exact in expectation.
-        protocol: How they are taken apart.
-        observed: The masks e, booleans ``(batch, vars)``.
+        law: Query law. It must be exchangeable, or a mixture of such laws. For any other law,
+            weight 1 on the target that `training_masks` samples is exact in expectation.
+        protocol: Decomposition protocol w.
+        observed: Masks e, booleans of shape ``(batch, vars)``.
         weighting: As in `training_masks`.
-        uniform_share: The dial l of (1 - l) q + l uniform; 1 is the paper's Eq. 7. The edges that q
-            leaves out are of use to questions outside the law.
-        available: Booleans ``(batch, vars)``: the variables that each row has.
+        uniform_share: Share l of the mixture (1 - l) q + l uniform; 1 is the paper's Eq. 7. Edges
+            that q leaves out serve queries outside the law.
+        available: Variables that each row has, booleans of shape ``(batch, vars)``.
 
     Returns:
         float64 of shape ``(batch, vars)``: zero on `observed` and unavailable variables; rows sum
@@ -80,14 +79,14 @@ def edge_weights(
         return evenly
     if any(part.size_law is None for part in parts):
         raise ConfigError(
-            f"{queries!r} has no closed form: its sets of one size are not alike. "
-            "Weight the target that `training_masks` draws instead."
+            f"{queries!r} has no closed form: it is not exchangeable. "
+            "Weight the target that `training_masks` samples instead."
         )
     if isinstance(protocol, RemoveRandom):
         return evenly
     if not isinstance(protocol, RemoveGreatest):
         raise ConfigError(
-            f"{protocol!r} has no closed form. Weight the target that `training_masks` draws "
+            f"{protocol!r} has no closed form. Weight the target that `training_masks` samples "
             "instead."
         )
     position = protocol.rank(have)
@@ -116,7 +115,7 @@ def _normalised(logs: Tensor) -> Tensor:
     if len(never):
         raise QueryError(
             f"Row {int(never[0])} of `observed` is a set that the query law never visits, so it "
-            "has no weights. Draw masks with `training_masks` from the same law."
+            "has no weights. Sample masks with `training_masks` from the same law."
         )
     return logs.softmax(dim=1)
 
@@ -124,10 +123,10 @@ def _normalised(logs: Tensor) -> Tensor:
 def _log_masses(
     law: QueryLaw, weighting: Weighting, position: Tensor, observed: Tensor, available: Tensor
 ) -> Tensor:
-    """The log mass of the edge from each row's e to each variable: ``(batch, vars)``."""
+    """Returns the log mass of the edge from each row's e to each variable: ``(batch, vars)``."""
     n = available.sum(dim=1, keepdim=True)
     outside = available & ~observed
-    if law.asks_rest:
+    if law.queries_rest:
         first = position.masked_fill(~outside, position.shape[1]).amin(dim=1, keepdim=True)
         followed = outside & (position == first)
         t, i = outside.sum(dim=1, keepdim=True) - 1, n - position
@@ -146,12 +145,12 @@ def _log_masses(
 
 
 def _log_mass(law: QueryLaw, weighting: Weighting, a: int, t: Tensor, i: Tensor) -> Tensor:
-    """The mass log F(t, i) among `a` available variables, elementwise."""
+    """Returns log F(t, i) among `a` available variables, elementwise."""
     if not is_uniform(law):
         size_law, table = law.size_law, _small_table if a <= SMALL else _large_table
         assert size_law is not None
-        return table(size_law, law.asks_rest, weighting, a).to(i.device)[t, i - 1]
-    sizes = law.log_asked_sizes(a)
+        return table(size_law, law.queries_rest, weighting, a).to(i.device)[t, i - 1]
+    sizes = law.log_query_sizes(a)
     assert sizes is not None
     log_size = sizes[-1].to(i.device)  # of every size 1..a
     t, i = t.double(), i.double()
@@ -161,11 +160,11 @@ def _log_mass(law: QueryLaw, weighting: Weighting, a: int, t: Tensor, i: Tensor)
 
 
 def log_mass_table(
-    size_law: CardinalityLaw, asks_rest: bool, weighting: Weighting, a: int
+    size_law: CardinalityLaw, queries_rest: bool, weighting: Weighting, a: int
 ) -> Tensor:
-    """The masses log F(t, i) for t = 0..a-1 (rows) and i = 1..a (columns), by the recursion."""
+    """Returns log F(t, i) for t = 0..a-1 (rows) and i = 1..a (columns), by the recursion."""
     sizes = size_law.log_restricted(a)
-    sizes = sizes.flip(0) if asks_rest else sizes
+    sizes = sizes.flip(0) if queries_rest else sizes
     c = torch.arange(1, a + 1, dtype=torch.float64)
     column = sizes[1:] - log_binomial(float(a), c)
     if weighting == "path":
@@ -178,7 +177,8 @@ def log_mass_table(
     return table
 
 
-# Rows with gaps need a table for each number of available variables; a large one takes 75 MB.
+# Rows with missing values need a table for each number of available variables; a large one takes
+# 75 MB.
 SMALL = 128
 _small_table = lru_cache(maxsize=4 * SMALL)(log_mass_table)
 _large_table = lru_cache(maxsize=4)(log_mass_table)

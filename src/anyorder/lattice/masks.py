@@ -1,9 +1,9 @@
-"""Mask distributions M: laws over the sets of variables that will be asked about.
+"""Mask distributions M: laws over the sets S of variables whose marginals p(x_S) are queried.
 
-A mask distribution says which marginals p(x_S) matter (Shih, Sadigh and Ermon 2022, Definition 2).
-Those that treat all sets of one size alike are *cardinality laws*: they are known by the
-probability of each size, and what they induce on the lattice has closed forms. Any other law needs
-only to be sampled.
+A mask distribution states which marginals matter at inference (Shih, Sadigh and Ermon 2022,
+Definition 2). Laws under which all sets of one size are equally likely (exchangeable laws) are
+*cardinality laws*: the probabilities of the sizes describe them, and the training law that they
+induce has closed forms. Any other law needs only a method that samples it.
 """
 
 import math
@@ -23,22 +23,28 @@ from anyorder.errors import (
     check_probabilities,
     check_sets,
 )
-from anyorder.lattice.random_sets import categories, draws, redraw, source_device, subsets
+from anyorder.lattice.random_sets import (
+    categorical,
+    categorical_by_row,
+    rejection_sample,
+    source_device,
+    subsets,
+)
 
 
 class MaskDistribution(ABC):
-    """A law M over sets S of `num_variables` variables."""
+    """Law M over sets S of `num_variables` variables. A subclass implements `_sample`."""
 
     num_variables: int
 
     @property
     def max_cardinality(self) -> int:
-        """The largest size that a set of this law can have."""
+        """Largest size with positive probability."""
         return self.num_variables
 
     @property
     def min_cardinality(self) -> int:
-        """The smallest size that a set of this law can have."""
+        """Smallest size with positive probability."""
         return 0
 
     def sample(
@@ -48,40 +54,40 @@ class MaskDistribution(ABC):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Draws sets, one a row.
+        """Samples sets, one a row.
 
         Args:
-            batch: How many.
-            available: Booleans ``(batch, vars)``: the variables that each row has. Sets are then
-                drawn from S intersected with them, given that this is not empty.
-            generator: The source of randomness.
+            batch: Number of sets.
+            available: Variables that each row has, booleans of shape ``(batch, vars)``. The law is
+                then that of S intersected with them, given that this is not empty.
+            generator: Source of randomness.
 
         Returns:
             Booleans of shape ``(batch, vars)``, True = in the set.
         """
         check_count("batch", batch)
         if available is None:
-            return self._draw(batch, source_device(generator), generator)
+            return self._sample(batch, source_device(generator), generator)
         source_device(generator)  # checks it
         have = check_available(available, self.num_variables, batch)
-        return self._draw_within(have, generator)
+        return self._sample_within(have, generator)
 
     def log_prob(self, observed: Tensor) -> Tensor:
-        """The log probability of each set, float64 of shape ``(batch,)``."""
+        """Returns the log probability of each set, float64 of shape ``(batch,)``."""
         return self._log_prob(check_sets("observed", observed, self.num_variables))
 
-    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
-        """S intersected with each row's available variables, given that it is not empty."""
-        (sets,) = redraw(
-            lambda rows: (self._draw(len(rows), available.device, generator) & available[rows],),
-            lambda _, drawn: drawn[0].any(dim=1),
+    def _sample_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Samples S intersected with each row's available variables, given that it is not empty."""
+        (sets,) = rejection_sample(
+            lambda rows: (self._sample(len(rows), available.device, generator) & available[rows],),
+            lambda _, sampled: sampled[0].any(dim=1),
             len(available),
             device=available.device,
         )
         return sets
 
     @abstractmethod
-    def _draw(
+    def _sample(
         self, batch: int, device: torch.device, generator: torch.Generator | None
     ) -> Tensor: ...
 
@@ -94,10 +100,10 @@ class MaskDistribution(ABC):
 
 
 class CardinalityLaw(MaskDistribution):
-    """Draws a size c, then a set of that size uniformly.
+    """Size c of a given law, then a uniform set of that size.
 
     Args:
-        probabilities: The probability of each size 0..N. Shape ``(N + 1,)``.
+        probabilities: Probability of each size 0..N. Shape ``(N + 1,)``.
 
     Example:
         >>> law = CardinalityLaw([0.0, 0.5, 0.5])
@@ -112,23 +118,23 @@ class CardinalityLaw(MaskDistribution):
 
     @property
     def max_cardinality(self) -> int:
-        """The largest size that a set of this law can have."""
+        """Largest size with positive probability."""
         return int(self.probabilities.nonzero().max())
 
     @property
     def min_cardinality(self) -> int:
-        """The smallest size that a set of this law can have."""
+        """Smallest size with positive probability."""
         return int(self.probabilities.nonzero().min())
 
     def log_restricted(self, num_available: int) -> Tensor:
-        """The logarithms of `restricted`."""
+        """Returns the logarithms of `restricted`."""
         return self.restricted(num_available).log()
 
     def restricted(self, num_available: int) -> Tensor:
-        """The law of the size of S inside `num_available` of the variables: shape ``(a + 1,)``.
+        """Returns the law of |S intersected with a variables|, shape ``(a + 1,)``.
 
-        Taking one variable away removes a member with probability k/a, so the law for a - 1
-        variables follows from that for a by a sum of positive terms.
+        Dropping one variable removes a member with probability k/a, so the law for a - 1 variables
+        follows from that for a by a sum of positive terms. Here a is `num_available`.
         """
         # From the nearest larger number that is known, so that a batch of rows shares the work.
         check_count("num_available", num_available, low=0, high=self.num_variables)
@@ -141,22 +147,24 @@ class CardinalityLaw(MaskDistribution):
         self._restricted[num_available] = sizes
         return sizes.clone()
 
-    def _draw_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _sample_within(self, available: Tensor, generator: torch.Generator | None) -> Tensor:
         table = self.restricted_table(available.sum(dim=1))
         table[:, 0] = 0
-        sizes = categories(check_possible(table), generator=generator)
+        sizes = categorical_by_row(check_nonempty(table), generator=generator)
         return subsets(sizes, available, generator=generator)
 
     def restricted_table(self, num_available: Tensor) -> Tensor:
-        """The laws of sizes of rows with so many available variables: ``(batch, N + 1)``."""
+        """Returns `restricted` for each row of `num_available (batch,)`: ``(batch, N + 1)``."""
         table = torch.zeros(len(num_available), self.num_variables + 1, dtype=torch.float64)
         counts = num_available.cpu()
         for a in sorted(set(counts.tolist()), reverse=True):
             table[counts == a, : a + 1] = self.restricted(a)
         return table.to(num_available.device)
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-        sizes = draws(self.probabilities.to(device), batch, generator=generator)
+    def _sample(
+        self, batch: int, device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        sizes = categorical(self.probabilities.to(device), batch, generator=generator)
         everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
         return subsets(sizes, everything, generator=generator)
 
@@ -167,12 +175,12 @@ class CardinalityLaw(MaskDistribution):
 
 
 class UniformCardinality(CardinalityLaw):
-    r"""Draws the size uniformly, then a set of that size uniformly: the paper's :math:`M_{card}`.
+    r"""Uniform size, then a uniform set of that size: the paper's :math:`M_{card}`.
 
     Args:
         num_variables: N.
-        low: The smallest size.
-        high: The largest size; N by default.
+        low: Smallest size.
+        high: Largest size; N by default.
     """
 
     def __init__(self, num_variables: int, low: int = 1, high: int | None = None) -> None:
@@ -186,7 +194,7 @@ class UniformCardinality(CardinalityLaw):
         super().__init__(probabilities)
 
     def restricted(self, num_available: int) -> Tensor:
-        """The law of sizes among fewer variables, at once where all sizes are equally likely."""
+        """Returns the law of sizes among fewer variables, in closed form for (nearly) all sizes."""
         n, a = (
             self.num_variables,
             check_count("num_available", num_available, low=0, high=self.num_variables),
@@ -209,7 +217,7 @@ class FixedCardinality(UniformCardinality):
 
     Args:
         num_variables: N.
-        cardinality: The size of every set.
+        cardinality: Size of every set.
     """
 
     def __init__(self, num_variables: int, cardinality: int) -> None:
@@ -223,7 +231,7 @@ class Bernoulli(CardinalityLaw):
 
     Args:
         num_variables: N.
-        p: The probability of each variable.
+        p: Inclusion probability of each variable.
     """
 
     def __init__(self, num_variables: int, p: float) -> None:
@@ -233,7 +241,7 @@ class Bernoulli(CardinalityLaw):
         super().__init__(sizes / sizes.sum())
 
     def log_restricted(self, num_available: int) -> Tensor:
-        """The logarithms of `restricted`, where the probabilities themselves would underflow."""
+        """Returns the logarithms of `restricted`, also where the probabilities underflow."""
         return _log_binomial_law(num_available, self.p)
 
     def __repr__(self) -> str:
@@ -245,7 +253,7 @@ class Fixed(MaskDistribution):
 
     Args:
         sets: Booleans of shape ``(sets, vars)``.
-        probabilities: The probability of each; equal by default.
+        probabilities: Probability of each set; equal by default.
     """
 
     def __init__(
@@ -265,16 +273,18 @@ class Fixed(MaskDistribution):
 
     @property
     def max_cardinality(self) -> int:
-        """The largest size that a set of this law can have."""
+        """Largest size with positive probability."""
         return int(self.sets[self.probabilities > 0].sum(dim=1).max())
 
     @property
     def min_cardinality(self) -> int:
-        """The smallest size that a set of this law can have."""
+        """Smallest size with positive probability."""
         return int(self.sets[self.probabilities > 0].sum(dim=1).min())
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-        choice = draws(self.probabilities.to(device), batch, generator=generator)
+    def _sample(
+        self, batch: int, device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        choice = categorical(self.probabilities.to(device), batch, generator=generator)
         return self.sets.to(device)[choice]
 
     def _log_prob(self, observed: Tensor) -> Tensor:
@@ -283,11 +293,11 @@ class Fixed(MaskDistribution):
 
 
 class FirstK(Fixed):
-    """The first `k` variables: the marginals of the paper's Table 4.
+    """Set of the first `k` variables: the marginals of the paper's Table 4.
 
     Args:
         num_variables: N.
-        k: How many.
+        k: Size of the set.
     """
 
     def __init__(self, num_variables: int, k: int) -> None:
@@ -300,15 +310,15 @@ class FirstK(Fixed):
 
 
 class Rectangle(MaskDistribution):
-    """The pixels of a rectangle, in all channels; every rectangle of the image is equally likely.
+    """Pixels of a rectangle, in all channels; every rectangle of the image is equally likely.
 
     Variables are numbered channel by channel, each row by row (as in the binary files of CIFAR-10).
 
     Args:
-        height: Of the image.
-        width: Of the image.
-        channels: Of the image.
-        inside: False for the pixels around the rectangle, the evidence when it is to be painted in.
+        height: Height of the image.
+        width: Width of the image.
+        channels: Number of channels of the image.
+        inside: False for the pixels around the rectangle, the evidence of inpainting.
     """
 
     def __init__(self, height: int, width: int, channels: int = 1, *, inside: bool = True) -> None:
@@ -318,7 +328,9 @@ class Rectangle(MaskDistribution):
         self.inside = check_flag("inside", inside)
         self.num_variables = height * width * channels
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    def _sample(
+        self, batch: int, device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
         rows = _intervals(batch, self.height, device, generator)
         columns = _intervals(batch, self.width, device, generator)
         picture = rows[:, None, :, None] & columns[:, None, None, :]  # (batch, 1, height, width)
@@ -342,37 +354,39 @@ class Rectangle(MaskDistribution):
 
 
 def log_binomial(n: Tensor | float, k: Tensor) -> Tensor:
-    """The logarithm of "n choose k", for `k` (and `n`) in float64."""
+    """Returns the logarithm of "n choose k", for `k` (and `n`) in float64."""
     whole = torch.as_tensor(n, dtype=torch.float64, device=k.device)
     return torch.lgamma(whole + 1) - torch.lgamma(k + 1) - torch.lgamma(whole - k + 1)
 
 
 def _log_binomial_law(n: int, p: float) -> Tensor:
-    """The log probability of each number of successes 0..n."""
+    """Returns the log probability of each number of successes 0..n of n trials."""
     k, chance = torch.arange(n + 1, dtype=torch.float64), torch.tensor(p, dtype=torch.float64)
     # xlogy, because 0 * log(0) is 0 here
     return torch.xlogy(k, chance) + torch.xlogy(n - k, 1 - chance) + log_binomial(float(n), k)
 
 
-def check_possible(table: Tensor) -> Tensor:
-    """Refuses a table of sizes ``(batch, sizes)`` that leaves a row nothing to ask."""
+def check_nonempty(table: Tensor) -> Tensor:
+    """Refuses a table of masses ``(batch, sizes)`` that leaves a row no query."""
     if not (table.sum(dim=1) > 0).all():
-        raise QueryError("The query law never asks anything of some row: give it larger queries.")
+        raise QueryError(
+            "The query law never queries a variable of some row: give it larger queries."
+        )
     return table
 
 
 def _intervals(
     batch: int, length: int, device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
-    """Non-empty intervals of 0..length-1, uniformly, as booleans ``(batch, length)``."""
-    # Two of the length + 1 gaps between cells bound an interval, and each pair bounds another one.
-    gaps = torch.ones(batch, length + 1, dtype=torch.bool, device=device)
+    """Samples non-empty intervals of 0..length-1 uniformly, booleans ``(batch, length)``."""
+    # Two of the length + 1 borders of cells bound an interval, and each pair bounds another one.
+    borders = torch.ones(batch, length + 1, dtype=torch.bool, device=device)
     two = torch.full((batch,), 2, device=device)
-    bounds = subsets(two, gaps, generator=generator)
+    bounds = subsets(two, borders, generator=generator)
     return bounds.cumsum(dim=1)[:, :-1] == 1
 
 
 def _is_interval(members: Tensor) -> Tensor:
-    """Which rows of `members` are one unbroken, non-empty run of True."""
+    """True for each row of `members` that is one unbroken, non-empty run of True."""
     padded = torch.nn.functional.pad(members.to(torch.int8), (1, 1))
     return (padded.diff(dim=1) == 1).sum(dim=1) == 1

@@ -1,8 +1,10 @@
-"""Decomposition protocols w: which variable of a set is taken off next.
+"""Decomposition protocols w: the order in which the variables of a query are predicted.
 
-A query is answered by taking its set apart, one variable at a time, down to what is given (Shih,
-Sadigh and Ermon 2022, Definition 1). Read the other way round, a protocol ranks the members of a
-set: the variable of rank 0 is predicted first, from what is given alone.
+A query p(x_S | x_e) is decomposed by removing one variable of S at a time, down to the evidence e
+(Shih, Sadigh and Ermon 2022, Definition 1). Read backwards, a protocol ranks the members of S: the
+variable of rank 0 is predicted first, from the evidence alone. ARDM removes a random variable, so a
+set has |S|! paths (`RemoveRandom`). MAC removes the greatest one under a canonical order, so a set
+has exactly one path (`RemoveGreatest`). The canonical orders are the functions at the end.
 """
 
 from abc import ABC, abstractmethod
@@ -16,15 +18,15 @@ from anyorder.lattice.random_sets import uniform
 
 
 class DecompositionProtocol(ABC):
-    """How a set of variables is taken apart."""
+    """Decomposition of a set of variables into univariate conditionals."""
 
     @abstractmethod
     def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The place of each variable on the path of its row's set.
+        """Returns the position of each variable on the path of its row's set.
 
         Args:
-            members: Booleans of shape ``(batch, vars)``.
-            generator: The source of randomness, for protocols that draw a path.
+            members: Sets, booleans of shape ``(batch, vars)``.
+            generator: Source of randomness, for protocols with random paths.
 
         Returns:
             Whole numbers of shape ``(batch, vars)``: members are ranked 0, 1, ... in the order in
@@ -33,10 +35,10 @@ class DecompositionProtocol(ABC):
 
     @abstractmethod
     def removal(self, members: Tensor) -> Tensor:
-        """The probability w_e(j) that j is taken off the set e next (Definition 1 of the paper).
+        """Returns the probability w_e(j) that j is removed next from the set e (Definition 1).
 
         Args:
-            members: Booleans of shape ``(batch, vars)``.
+            members: Sets e, booleans of shape ``(batch, vars)``.
 
         Returns:
             float64 of shape ``(batch, vars)``; a row sums to 1 unless its set is empty.
@@ -46,11 +48,11 @@ class DecompositionProtocol(ABC):
 class RemoveRandom(DecompositionProtocol):
     """Removes a random variable (the protocol of ARDM and ACE, the paper's w-RND).
 
-    A set of c variables has c! paths, so its probability is defined in c! ways, and one path bounds
-    the log-likelihood of their mixture from below in expectation (appendix A of the paper).
+    A set of c variables has c! paths, so its probability has c! definitions. The log-likelihood of
+    one path is, in expectation, a lower bound of that of their mixture (appendix A of the paper).
 
     Args:
-        num_variables: N; needed only where no set says how many variables there are.
+        num_variables: N; needed only where no set gives the number of variables.
     """
 
     def __init__(self, num_variables: int | None = None) -> None:
@@ -59,14 +61,14 @@ class RemoveRandom(DecompositionProtocol):
         self.num_variables = num_variables
 
     def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """A random order of the members; see `DecompositionProtocol.rank`."""
+        """Returns a random order of the members; see `DecompositionProtocol.rank`."""
         _check_members(members, self.num_variables)
         # Doubles, because equal keys would favour the variables that a sort leaves in front.
         keys = uniform(members.shape, device=members.device, generator=generator)
         return (keys + ~members).argsort(dim=1).argsort(dim=1)
 
     def removal(self, members: Tensor) -> Tensor:
-        """Every member is equally likely; see `DecompositionProtocol.removal`."""
+        """Returns equal probabilities of the members; see `DecompositionProtocol.removal`."""
         _check_members(members, self.num_variables)
         return members.double() / members.sum(dim=1, keepdim=True).clamp(min=1)
 
@@ -77,11 +79,11 @@ class RemoveRandom(DecompositionProtocol):
 class RemoveGreatest(DecompositionProtocol):
     r"""Removes the greatest variable first (the protocol of MAC).
 
-    A set is taken apart by removing its greatest element under a fixed canonical order, so every
-    set has exactly one path to the empty set, hence one definition of its probability.
+    A set is decomposed by removing its greatest element under a fixed canonical order, so every set
+    has exactly one path to the empty set, hence one definition of its probability.
 
     Args:
-        canonical_order: A permutation of the variables, least first. Shape ``(vars,)``.
+        canonical_order: Permutation of the variables, least first. Shape ``(vars,)``.
 
     Reference:
         Shih, Sadigh and Ermon (2022), section 3.2 (A).
@@ -95,10 +97,10 @@ class RemoveGreatest(DecompositionProtocol):
         self.canonical_order = check_permutation("canonical_order", canonical_order)
         self.num_variables = len(self.canonical_order)
         self.position = self.canonical_order.argsort()
-        """The place of each variable in the canonical order: the inverse of that order."""
+        """Position of each variable in the canonical order: the inverse permutation."""
 
     def rank(self, members: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The canonical order of the members; see `DecompositionProtocol.rank`."""
+        """Returns the canonical order of the members; see `DecompositionProtocol.rank`."""
         del generator  # there is one path
         check_sets("members", members, self.num_variables)
         ordered = members[:, self.canonical_order.to(members.device)]
@@ -107,7 +109,7 @@ class RemoveGreatest(DecompositionProtocol):
         return torch.where(ordered, inside, outside)[:, self.position.to(members.device)]
 
     def removal(self, members: Tensor) -> Tensor:
-        """The greatest member is certain; see `DecompositionProtocol.removal`."""
+        """Returns probability 1 for the greatest member; see `DecompositionProtocol.removal`."""
         last = members.sum(dim=1, keepdim=True) - 1
         return (members & (self.rank(members) == last)).double()
 
@@ -115,20 +117,15 @@ class RemoveGreatest(DecompositionProtocol):
         return f"RemoveGreatest({self.canonical_order.tolist()})"
 
 
-def _check_members(members: object, num_variables: int | None) -> None:
-    width = members.shape[-1] if isinstance(members, Tensor) and members.ndim else 1
-    check_sets("members", members, num_variables or width)
-
-
 def lexicographic(num_variables: int) -> Tensor:
-    """The order 0, 1, 2, ..."""
+    """Returns the order 0, 1, 2, ..."""
     return torch.arange(check_count("num_variables", num_variables))
 
 
 def strided(num_variables: int, stride: int) -> Tensor:
-    """The order 0, stride, 2 stride, ..., 1, 1 + stride, ...: coarse first, then the gaps.
+    """Returns the order 0, stride, 2 stride, ..., 1, 1 + stride, ...: coarse to fine.
 
-    A permutation for every `num_variables` and `stride`.
+    It is a permutation for every `num_variables` and `stride`.
 
     Example:
         >>> strided(7, 3)
@@ -139,12 +136,12 @@ def strided(num_variables: int, stride: int) -> Tensor:
 
 
 def raster(height: int, width: int, channels: int = 1) -> Tensor:
-    """Images channel by channel, each row by row: as their variables are numbered."""
+    """Returns the order channel by channel, each row by row: that of the variables' numbers."""
     return lexicographic(_num_pixels(height, width) * check_count("channels", channels))
 
 
 def channel_interleaved(height: int, width: int, channels: int = 1) -> Tensor:
-    """Images pixel by pixel, row by row, the channels of a pixel one after another.
+    """Returns the order pixel by pixel, row by row, with the channels of a pixel in a run.
 
     Example:
         >>> channel_interleaved(1, 2, 3)
@@ -156,13 +153,13 @@ def channel_interleaved(height: int, width: int, channels: int = 1) -> Tensor:
 def patch_major(
     height: int, width: int, channels: int = 1, *, patch: int | Sequence[int]
 ) -> Tensor:
-    """Images patch by patch, row by row; the pixels of a patch as in `channel_interleaved`.
+    """Returns the order patch by patch, row by row; inside a patch as `channel_interleaved`.
 
     Args:
-        height: Of the image.
-        width: Of the image.
-        channels: Of a pixel.
-        patch: The side of a square patch, or height and width of a patch; they divide the image's.
+        height: Height of the image.
+        width: Width of the image.
+        channels: Number of channels of a pixel.
+        patch: Side of a square patch, or its height and width; they divide the image's.
 
     Example:
         >>> patch_major(2, 4, patch=2)
@@ -175,7 +172,7 @@ def patch_major(
 
 
 def patch_sides(height: int, width: int, patch: int | Sequence[int]) -> tuple[int, int]:
-    """Height and width of the patches that an image is cut into."""
+    """Returns height and width of a patch, checked against those of the image."""
     sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
     if len(sides) != 2:
         raise ConfigError(f"`patch` must be one number, or a height and a width; got {patch!r}.")
@@ -190,3 +187,8 @@ def patch_sides(height: int, width: int, patch: int | Sequence[int]) -> tuple[in
 
 def _num_pixels(height: int, width: int) -> int:
     return check_count("height", height) * check_count("width", width)
+
+
+def _check_members(members: object, num_variables: int | None) -> None:
+    width = members.shape[-1] if isinstance(members, Tensor) and members.ndim else 1
+    check_sets("members", members, num_variables or width)

@@ -1,8 +1,16 @@
-"""Query laws: distributions over questions p(x_query | x_given).
+"""Query laws: distributions over queries p(x_query | x_given).
 
-The paper's mask distribution M is the case of marginals, where nothing is given. Training on what a
-query law induces on the lattice is the paper's insight (B): spend capacity on the questions that
-will be asked.
+The paper's mask distribution M is the case of marginals, where nothing is given. Training on the
+edges that a query law induces on the lattice is the paper's insight (B), section 3.2: spend
+capacity on the conditionals that inference will evaluate.
+
+    MarginalQueries      given nothing, S is queried                 S ~ M
+    ConditionalQueries   e is given, all the rest is queried         e ~ a mask distribution
+    PartialQueries       some given, some queried, some marginalised
+    QueryList            a list of queries with weights
+
+Mixtures of these are in `query_mixtures.py`. A law is *exchangeable* if queries with equal numbers
+of given and of queried variables are equally likely; such laws have closed forms.
 """
 
 import math
@@ -21,19 +29,31 @@ from anyorder.errors import (
     check_sets,
     check_weights,
 )
-from anyorder.lattice.masks import CardinalityLaw, Fixed, MaskDistribution, UniformCardinality
-from anyorder.lattice.random_sets import draws, redraw, source_device, subsets, uniform
+from anyorder.lattice.masks import (
+    CardinalityLaw,
+    Fixed,
+    MaskDistribution,
+    UniformCardinality,
+    log_binomial,
+)
+from anyorder.lattice.random_sets import (
+    categorical,
+    rejection_sample,
+    source_device,
+    subsets,
+    uniform,
+)
 
 
 class Query(NamedTuple):
-    """A batch of questions: two disjoint sets a row, booleans of shape ``(batch, vars)``."""
+    """Batch of queries: two disjoint sets a row, booleans of shape ``(batch, vars)``."""
 
     given: Tensor
     query: Tensor
 
 
 class QueryLaw(ABC):
-    """A law over (given, query)."""
+    """Law over (given, query). A subclass implements `max_sizes`, `_sample` and `_log_prob`."""
 
     num_variables: int
 
@@ -42,31 +62,31 @@ class QueryLaw(ABC):
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
 
-    asks_rest: bool = False
-    """Whether every question asks all that is not given, rather than giving nothing."""
+    queries_rest: bool = False
+    """True if every query is of all variables not given; False if nothing is given."""
 
     gives_part: bool = False
-    """Whether some of what is not asked is given: in a question that asks c variables, g others
-    with a probability proportional to 1 / (g + c + 1)."""
+    """True if some variables are marginalised: a query of c variables has g given ones with
+    probability proportional to 1 / (g + c + 1)."""
 
     @property
     def size_law(self) -> CardinalityLaw | None:
-        """The law of the set that is drawn, where sets of one size are alike; else None.
+        """Law of the sampled set if it is exchangeable, else None.
 
-        It is the asked set, or the given one where all the rest is asked.
+        The sampled set is the queried one, or the given one if `queries_rest`.
         """
         return None
 
     @property
     def listed(self) -> tuple[Query, Tensor] | None:
-        """The questions of a law that has few of them, and their probabilities; else None."""
+        """Queries and probabilities of a law with finitely many listed queries, else None."""
         return None
 
-    def log_asked_sizes(self, num_available: int) -> Tensor | None:
-        """The law of the number asked, where questions of one size are alike; else None.
+    def log_query_sizes(self, num_available: int) -> Tensor | None:
+        """Returns the law of the number of queried variables of an exchangeable law, else None.
 
         Args:
-            num_available: Among how many variables the questions are restricted to (a).
+            num_available: Number a of variables that queries are restricted to.
 
         Returns:
             Log probabilities of the sizes 0..a, shape ``(a + 1,)``.
@@ -74,7 +94,7 @@ class QueryLaw(ABC):
         if self.size_law is None:
             return None
         sizes = self.size_law.log_restricted(num_available)
-        return sizes.flip(0) if self.asks_rest else sizes
+        return sizes.flip(0) if self.queries_rest else sizes
 
     def sample(
         self,
@@ -83,35 +103,38 @@ class QueryLaw(ABC):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Query:
-        """Draws questions, one a row.
+        """Samples queries, one a row.
 
         Args:
-            batch: How many.
-            available: Booleans ``(batch, vars)``: the variables that each row has. Both sets are
-                then intersected with them, given that something is left to ask.
-            generator: The source of randomness.
+            batch: Number of queries.
+            available: Variables that each row has, booleans of shape ``(batch, vars)``. Both sets
+                are intersected with them, given that the query is not empty then.
+            generator: Source of randomness.
         """
         check_count("batch", batch)
         if available is None:
-            return self._draw(batch, source_device(generator), generator)
+            return self._sample(batch, source_device(generator), generator)
         have = check_available(available, self.num_variables, batch)
         device = have.device
 
-        def draw(rows: Tensor) -> tuple[Tensor, ...]:
-            given, query = self._draw(len(rows), device, generator)
+        def sample(rows: Tensor) -> tuple[Tensor, ...]:
+            given, query = self._sample(len(rows), device, generator)
             return given & have[rows], query & have[rows]
 
-        return Query(*redraw(draw, lambda _, drawn: drawn[1].any(dim=1), batch, device=device))
+        def accept(_: Tensor, sampled: tuple[Tensor, ...]) -> Tensor:
+            return sampled[1].any(dim=1)
+
+        return Query(*rejection_sample(sample, accept, batch, device=device))
 
     def log_prob(self, given: Tensor, query: Tensor) -> Tensor:
-        """The log probability of each question, float64 of shape ``(batch,)``."""
+        """Returns the log probability of each query, float64 of shape ``(batch,)``."""
         check_sets("given", given, self.num_variables)
         check_sets("query", query, self.num_variables)
         check_disjoint(given, query)
         return self._log_prob(given, query)
 
     @abstractmethod
-    def _draw(
+    def _sample(
         self, batch: int, device: torch.device, generator: torch.Generator | None
     ) -> Query: ...
 
@@ -123,7 +146,7 @@ class MarginalQueries(QueryLaw):
     """Marginals p(x_S) with S from a mask distribution: nothing is given.
 
     Args:
-        masks: The law of S.
+        masks: Law of S.
     """
 
     def __init__(self, masks: MaskDistribution) -> None:
@@ -137,18 +160,18 @@ class MarginalQueries(QueryLaw):
 
     @property
     def size_law(self) -> CardinalityLaw | None:
-        """The law of S, where sets of one size are alike; else None."""
+        """Law of S if it is exchangeable, else None."""
         return self.masks if isinstance(self.masks, CardinalityLaw) else None
 
     @property
     def listed(self) -> tuple[Query, Tensor] | None:
-        """The questions of a law of few sets, and their probabilities; else None."""
+        """Queries and probabilities if S is one of a list of sets, else None."""
         if not isinstance(self.masks, Fixed):
             return None
         return Query(torch.zeros_like(self.masks.sets), self.masks.sets), self.masks.probabilities
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        query = self.masks._draw(batch, device, generator)
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        query = self.masks._sample(batch, device, generator)
         return Query(torch.zeros_like(query), query)
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
@@ -159,14 +182,14 @@ class MarginalQueries(QueryLaw):
 
 
 class ConditionalQueries(QueryLaw):
-    """Conditionals p(x_rest | x_given): all that is not given is asked.
+    """Conditionals p(x_rest | x_given): all variables not given are queried.
 
     Args:
         num_variables: N.
-        given: The law of the given set; by default its size is uniform on 0..N-1.
+        given: Law of the given set; by default its size is uniform on 0..N-1.
     """
 
-    asks_rest = True
+    queries_rest = True
 
     def __init__(self, num_variables: int, given: MaskDistribution | None = None) -> None:
         self.num_variables = check_count("num_variables", num_variables)
@@ -185,18 +208,18 @@ class ConditionalQueries(QueryLaw):
 
     @property
     def size_law(self) -> CardinalityLaw | None:
-        """The law of the given set, where sets of one size are alike; else None."""
+        """Law of the given set if it is exchangeable, else None."""
         return self.given if isinstance(self.given, CardinalityLaw) else None
 
     @property
     def listed(self) -> tuple[Query, Tensor] | None:
-        """The questions of a law of few given sets, and their probabilities; else None."""
+        """Queries and probabilities if the given set is one of a list, else None."""
         if not isinstance(self.given, Fixed):
             return None
         return Query(self.given.sets, ~self.given.sets), self.given.probabilities
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        given = self.given._draw(batch, device, generator)
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        given = self.given._sample(batch, device, generator)
         return Query(given, ~given)
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
@@ -208,11 +231,11 @@ class ConditionalQueries(QueryLaw):
 
 
 class PartialQueries(QueryLaw):
-    r"""Conditionals p(x_query | x_given) with the rest unknown.
+    r"""Conditionals p(x_query | x_given) with the rest marginalised.
 
-    The size s of the set that a question is about is uniform on 0..N, and the number of these that
-    are asked is uniform on 0..s, given that it is not 0: so P(s) is proportional to s / (s + 1).
-    Restricted to a row's variables it is the same law with a of them instead of N.
+    The number s of given and queried variables is uniform on 0..N, and the number of queried ones
+    among them uniform on 0..s, given that it is not 0. So P(s) is proportional to s / (s + 1).
+    Restricted to a available variables it is the same law with a in place of N.
 
     Args:
         num_variables: N.
@@ -228,41 +251,40 @@ class PartialQueries(QueryLaw):
         """Bounds on the numbers of given and of queried variables."""
         return self.num_variables - 1, self.num_variables
 
-    def log_asked_sizes(self, num_available: int) -> Tensor:
-        """The law of the number asked: P(c > 0) is the sum over s >= c of 1 / (s + 1), scaled."""
+    def log_query_sizes(self, num_available: int) -> Tensor:
+        """Returns log P(c): P(c > 0) is proportional to the sum over s >= c of 1 / (s + 1)."""
         n, a = self.num_variables, num_available
         sizes = torch.arange(1, a + 1, dtype=torch.float64)
         tails = (1 / (sizes + 1)).flip(0).cumsum(0).flip(0) / (a + 1)
-        # Something is asked with this probability before the condition.
-        asked = _partial_sizes(n).sum() / (n + 1)
-        return torch.cat([(1 - tails.sum() / asked).clamp(min=0)[None], tails / asked]).log()
+        nonempty = _partial_sizes(n).sum() / (n + 1)  # P(c > 0) before the condition
+        return torch.cat([(1 - tails.sum() / nonempty).clamp(min=0)[None], tails / nonempty]).log()
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
         everything = torch.ones(batch, self.num_variables, dtype=torch.bool, device=device)
         weights = _partial_sizes(self.num_variables).to(device)
-        sizes = 1 + draws(weights, batch, generator=generator)
-        about = subsets(sizes, everything, generator=generator)
-        asked = uniform((batch,), device=device, generator=generator) * sizes
-        query = subsets(1 + asked.long(), about, generator=generator)
-        return Query(about & ~query, query)
+        sizes = 1 + categorical(weights, batch, generator=generator)
+        both = subsets(sizes, everything, generator=generator)
+        queried = uniform((batch,), device=device, generator=generator) * sizes
+        query = subsets(1 + queried.long(), both, generator=generator)
+        return Query(both & ~query, query)
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
-        asked = query.sum(dim=1).double()
-        size = asked + given.sum(dim=1)
+        queried = query.sum(dim=1).double()
+        size = queried + given.sum(dim=1)
         logs = -(size + 1).log() - _partial_sizes(self.num_variables).sum().log()
-        logs = logs - _log_choose(self.num_variables, size) - _log_choose(size, asked)
-        return torch.where(asked > 0, logs, -math.inf)
+        logs = logs - log_binomial(self.num_variables, size) - log_binomial(size, queried)
+        return torch.where(queried > 0, logs, -math.inf)
 
     def __repr__(self) -> str:
         return f"PartialQueries({self.num_variables})"
 
 
 class QueryList(QueryLaw):
-    """The questions that will really be asked, with their weights.
+    """Listed queries with their weights, for inference that is known in advance.
 
     Args:
         num_variables: N.
-        queries: Triples (given, query, weight); the sets are the indices of their variables.
+        queries: Triples (given, query, weight); a set is a list of indices of variables.
 
     Example:
         >>> law = QueryList(3, [([0], [2], 3.0), ([], [0, 1], 1.0)])
@@ -288,17 +310,17 @@ class QueryList(QueryLaw):
         self.query = torch.stack([_members("query", members, num_variables) for members in query])
         check_disjoint(self.given, self.query)
         if not self.query.any(dim=1).all():
-            raise ConfigError("Every query of `queries` must ask at least one variable.")
+            raise ConfigError("Every query of `queries` must query at least one variable.")
         self.weights = check_weights("weights", weights, size=len(triples))
 
     @property
     def listed(self) -> tuple[Query, Tensor] | None:
-        """The questions and their probabilities."""
+        """Queries and their probabilities."""
         return Query(self.given, self.query), self.weights
 
     @property
     def queries(self) -> list[tuple[list[int], list[int], float]]:
-        """The questions as they were given, with weights that sum to 1."""
+        """Triples (given, query, weight) with weights that sum to 1."""
         sets = zip(self.given, self.query, self.weights.tolist(), strict=True)
         return [
             (g.nonzero().flatten().tolist(), q.nonzero().flatten().tolist(), w) for g, q, w in sets
@@ -307,24 +329,25 @@ class QueryList(QueryLaw):
     @property
     def max_sizes(self) -> tuple[int, int]:
         """Bounds on the numbers of given and of queried variables."""
-        asked = self.weights > 0
-        return int(self.given[asked].sum(dim=1).max()), int(self.query[asked].sum(dim=1).max())
+        possible = self.weights > 0
+        given, query = self.given[possible], self.query[possible]
+        return int(given.sum(dim=1).max()), int(query.sum(dim=1).max())
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        choice = draws(self.weights.to(device), batch, generator=generator)
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        choice = categorical(self.weights.to(device), batch, generator=generator)
         return Query(self.given.to(device)[choice], self.query.to(device)[choice])
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
-        asked = torch.cat([given, query], dim=1)[:, None]
-        listed = torch.cat([self.given, self.query], dim=1).to(asked.device)
-        return ((asked == listed).all(dim=2) * self.weights.to(asked.device)).sum(dim=1).log()
+        rows = torch.cat([given, query], dim=1)[:, None]
+        listed = torch.cat([self.given, self.query], dim=1).to(rows.device)
+        return ((rows == listed).all(dim=2) * self.weights.to(rows.device)).sum(dim=1).log()
 
     def __repr__(self) -> str:
         return f"QueryList({self.num_variables}, {len(self.weights)} queries)"
 
 
 def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
-    """A mask distribution is the law of marginal queries; a query law is itself."""
+    """Returns a query law as it is, and a mask distribution as the law of its marginals."""
     if isinstance(law, QueryLaw):
         return law
     if isinstance(law, MaskDistribution):
@@ -335,14 +358,9 @@ def as_query_law(law: QueryLaw | MaskDistribution) -> QueryLaw:
 
 
 def _partial_sizes(n: int) -> Tensor:
-    """The odds s / (s + 1) of the sizes s = 1 .. n."""
+    """Returns the odds s / (s + 1) of the sizes s = 1..n. Shape ``(n,)``."""
     sizes = torch.arange(1, n + 1, dtype=torch.float64)
     return sizes / (sizes + 1)
-
-
-def _log_choose(n: Tensor | int, k: Tensor) -> Tensor:
-    total = torch.as_tensor(n, dtype=torch.float64, device=k.device)
-    return torch.lgamma(total + 1) - torch.lgamma(k + 1) - torch.lgamma(total - k + 1)
 
 
 def _check_masks(name: str, masks: object) -> MaskDistribution:

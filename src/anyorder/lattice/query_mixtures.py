@@ -1,8 +1,9 @@
-"""Mixtures of query laws, and the one for people who may ask anything.
+"""Mixtures of query laws, and functions of whole query laws.
 
-The same questions where the variables have other numbers.
-
-The laws of questions in words.
+`MixtureQueries` samples one of several laws for each query. `any_queries` is the mixture of
+marginals and conditionals that an estimator trains on when nothing is known about its queries.
+`renumbered` adapts a law to another numbering of the variables, and `describe_queries` lists the
+queries of a law in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,15 +28,15 @@ from anyorder.lattice.query_laws import (
     QueryList,
     as_query_law,
 )
-from anyorder.lattice.random_sets import draws
+from anyorder.lattice.random_sets import categorical
 
 
 class MixtureQueries(QueryLaw):
-    """One of several laws, chosen with fixed probabilities for each question.
+    """Mixture of query laws: one of them is sampled for each query.
 
     Args:
-        laws: The laws, over the same variables.
-        weights: Their shares; equal by default. They need not sum to 1.
+        laws: Components, over the same variables.
+        weights: Weights of the components, equal by default. They need not sum to 1.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class MixtureQueries(QueryLaw):
         given, query = zip(*(law.max_sizes for law, weight in parts if weight > 0), strict=True)
         return max(given), max(query)
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        choice = draws(self.weights.to(device), batch, generator=generator)
-        drawn = Query(
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        choice = categorical(self.weights.to(device), batch, generator=generator)
+        sampled = Query(
             *(torch.zeros(batch, self.num_variables, dtype=torch.bool, device=device) for _ in "gq")
         )
         for k, law in enumerate(self.laws):
             rows = (choice == k).nonzero().squeeze(1)
             if len(rows):
-                part = law._draw(len(rows), device, generator)
-                drawn.given[rows], drawn.query[rows] = part
-        return drawn
+                part = law._sample(len(rows), device, generator)
+                sampled.given[rows], sampled.query[rows] = part
+        return sampled
 
     def _log_prob(self, given: Tensor, query: Tensor) -> Tensor:
         logs = torch.stack([law._log_prob(given, query) for law in self.laws])
@@ -91,13 +92,13 @@ def any_queries(
     partial_share: float = 0.0,
     whole_share: float = 0.0,
 ) -> MixtureQueries:
-    """The law for people who may ask anything: marginals and conditionals, of any size.
+    """Returns a mixture of marginals and conditionals of all sizes, for queries not known yet.
 
     Args:
         num_variables: N.
-        conditional_share: How many of the questions are conditionals that ask all the rest.
-        partial_share: How many are conditionals that leave some variables unknown.
-        whole_share: How many are of all variables; marginals of any size are what is left.
+        conditional_share: Weight of conditionals that query all the rest (`ConditionalQueries`).
+        partial_share: Weight of conditionals that marginalise some variables (`PartialQueries`).
+        whole_share: Weight of the joint p(x). What is left is for marginals of uniform size.
     """
     n = num_variables
     shares = [
@@ -122,7 +123,7 @@ def any_queries(
 
 
 def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ...], Tensor]:
-    """A mixture of mixtures is a mixture: its parts have products for shares."""
+    """Returns the components of nested mixtures, with products of weights."""
     flat: list[tuple[QueryLaw, float]] = []
     for law, share in zip(laws, shares.tolist(), strict=True):
         if isinstance(law, MixtureQueries):
@@ -134,11 +135,11 @@ def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ..
 
 
 def renumbered(law: QueryLaw, numbers: Sequence[int]) -> QueryLaw:
-    """The law of the same questions after variables were numbered anew.
+    """Returns the law of the same queries under another numbering of the variables.
 
     Args:
-        law: Over the variables as they were numbered.
-        numbers: The new number of each. Laws that treat all variables alike do not need it.
+        law: Law over the variables in their old numbering.
+        numbers: New number of each variable. Exchangeable laws do not depend on it.
 
     Example:
         >>> renumbered(QueryList(3, [([0], [2], 1.0)]), [1, 2, 0]).queries
@@ -148,7 +149,7 @@ def renumbered(law: QueryLaw, numbers: Sequence[int]) -> QueryLaw:
         return law
     if isinstance(law, MixtureQueries):
         return MixtureQueries([renumbered(part, numbers) for part in law.laws], law.weights)
-    if law.log_asked_sizes(law.num_variables) is not None:  # questions of one size are alike
+    if law.log_query_sizes(law.num_variables) is not None:  # exchangeable
         return law
     if isinstance(law, MarginalQueries):
         return MarginalQueries(_renumbered_masks(law.masks, numbers))
@@ -175,21 +176,21 @@ def _renumbered_masks(masks: MaskDistribution, numbers: Sequence[int]) -> MaskDi
 
 def _refusal(law: QueryLaw | MaskDistribution) -> ConfigError:
     return ConfigError(
-        f"The variables of {law!r} cannot be numbered anew, as another `order` of the columns "
-        "needs it. Name the questions, give a QueryList, or bring the columns of the frame into "
+        f"The variables of {law!r} cannot be renumbered, as another `order` of the columns "
+        "needs it. Name the queries, give a QueryList, or bring the columns of the frame into "
         "that order and leave `order` out."
     )
 
 
 MOST_LISTED = 10
-"""So many questions of a list are spelt out."""
+"""Largest number of queries of a list that `describe_queries` spells out."""
 
 
-def question_words(law: QueryLaw | MaskDistribution | None, names: Sequence[str]) -> list[str]:
-    """The questions of a law, one line for each of its parts.
+def describe_queries(law: QueryLaw | MaskDistribution | None, names: Sequence[str]) -> list[str]:
+    """Returns the queries of a law in words, one line for each component.
 
     Example:
-        >>> question_words(QueryList(2, [([0], [1], 1.0)]), ["age", "income"])
+        >>> describe_queries(QueryList(2, [([0], [1], 1.0)]), ["age", "income"])
         ['QueryList: age -> income (100%)']
     """
     if law is None:
@@ -198,26 +199,30 @@ def question_words(law: QueryLaw | MaskDistribution | None, names: Sequence[str]
     if isinstance(found, MixtureQueries):
         parts = zip(found.weights.tolist(), found.laws, strict=True)
         return [
-            f"{weight:.0%} {line}" for weight, part in parts for line in question_words(part, names)
+            f"{weight:.0%} {line}"
+            for weight, part in parts
+            for line in describe_queries(part, names)
         ]
     if isinstance(found, MarginalQueries):
         return [f"MarginalQueries: {_sets(found.masks)}, with nothing given"]
     if isinstance(found, ConditionalQueries):
         return [f"ConditionalQueries: all the rest, given {_sets(found.given)}"]
     if isinstance(found, PartialQueries):
-        return [f"PartialQueries: some of the {len(names)} variables, given some, the rest unknown"]
+        return [
+            f"PartialQueries: some of the {len(names)} variables, given some, the rest marginalised"
+        ]
     if isinstance(found, QueryList):
-        return _listed(found, names)
+        return _describe_list(found, names)
     return [repr(found)]
 
 
-def _listed(law: QueryList, names: Sequence[str]) -> list[str]:
+def _describe_list(law: QueryList, names: Sequence[str]) -> list[str]:
     lines = []
     for given, query, weight in law.queries[:MOST_LISTED]:
-        known, asked = (", ".join(names[place] for place in part) for part in (given, query))
-        lines.append(f"QueryList: {known} -> {asked} ({weight:.0%})".replace(":  ->", ": ->"))
-    left = len(law.queries) - MOST_LISTED
-    return lines if left <= 0 else [*lines, f"QueryList: and {left} more"]
+        left, right = (", ".join(names[place] for place in part) for part in (given, query))
+        lines.append(f"QueryList: {left} -> {right} ({weight:.0%})".replace(":  ->", ": ->"))
+    more = len(law.queries) - MOST_LISTED
+    return lines if more <= 0 else [*lines, f"QueryList: and {more} more"]
 
 
 def _sets(masks: MaskDistribution) -> str:

@@ -1,7 +1,8 @@
-"""Random sets of variables, a row of booleans each: coins, subsets of a given size, redraws.
+"""Primitives that sample random sets, a row of booleans each.
 
-These are the only places where sets are drawn; every law above is a choice of probabilities, sizes
-or conditions for them.
+Bernoulli sets, uniform subsets of a given size, categorical and Beta variables, and rejection
+sampling by rows. All laws of this package are choices of probabilities, sizes or conditions for
+these functions, which are the only ones that sample sets.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,44 +12,46 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError, QueryError, check_seed
 
-COIN_BITS = 32
-"""Random bits a coin looks at: its probability is rounded to a multiple of 2^-32."""
+BERNOULLI_BITS = 32
+"""Random bits of a Bernoulli variable: probabilities are rounded to multiples of 2^-32."""
 
 MAX_CATEGORIES = 2**24
-"""As many weights as torch draws from."""
+"""Largest number of weights that `torch.multinomial` takes."""
 
-MAX_REDRAWS = 10_000
-"""After so many rejected draws of one row, the condition is taken to be impossible."""
+MAX_REJECTIONS = 10_000
+"""Rejected samples of one row after which the condition counts as impossible."""
 
 
 def seeded(seed: int | None) -> torch.Generator | None:
-    """The generator of a seed; None leaves it to torch's own state."""
+    """Returns the generator of a seed; None stands for torch's global state."""
     return None if seed is None else torch.Generator().manual_seed(check_seed(seed))
 
 
 def uniform(
     shape: Sequence[int], *, device: torch.device, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Uniform numbers, float64: drawn where the generator is, given where they are wanted."""
+    """Samples uniform float64 numbers on the generator's device and moves them to `device`."""
     source = device if generator is None else generator.device
     return torch.rand(shape, dtype=torch.float64, device=source, generator=generator).to(device)
 
 
-def coins(probability: Tensor, num: int, *, generator: torch.Generator | None = None) -> Tensor:
-    r"""Independent coins: row b holds `num` of them, each True with probability ``probability[b]``.
+def bernoulli_sets(
+    probability: Tensor, num: int, *, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Samples `num` Bernoulli variables a row, each True with probability ``probability[b]``.
 
-    A coin compares 32 random bits with its probability, so a 64-bit random word serves two coins:
-    finer and faster than one float32 a coin, which has 24 bits.
+    Each compares 32 random bits with the probability, so a 64-bit random word serves two of them:
+    finer and faster than one float32 each, which has 24 random bits.
 
     Args:
-        probability: Shape ``(batch,)``.
-        num: Coins a row.
-        generator: The source of randomness.
+        probability: Inclusion probability of each row. Shape ``(batch,)``.
+        num: Number of variables a row.
+        generator: Source of randomness.
 
     Returns:
         Booleans of shape ``(batch, num)``.
     """
-    batch, half = len(probability), 2 ** (COIN_BITS - 1)
+    batch, half = len(probability), 2 ** (BERNOULLI_BITS - 1)
     words = torch.empty(-(-batch * num // 2), dtype=torch.int64, device=probability.device)
     words.random_(-(2**63), None, generator=generator)
     digits = words.view(torch.int32)[: batch * num].view(
@@ -59,12 +62,15 @@ def coins(probability: Tensor, num: int, *, generator: torch.Generator | None = 
 
 
 def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Uniformly random subsets: row b holds ``sizes[b]`` members of the set ``within[b]``.
+    """Samples uniform subsets: row b holds ``sizes[b]`` members of the set ``within[b]``.
 
     Args:
-        sizes: Whole numbers of shape ``(batch,)``, none larger than its row's set.
-        within: Booleans of shape ``(batch, vars)``.
-        generator: The source of randomness.
+        sizes: Sizes of the subsets, at most those of `within`. Shape ``(batch,)``.
+        within: Sets, booleans of shape ``(batch, vars)``.
+        generator: Source of randomness.
+
+    Returns:
+        Booleans of shape ``(batch, vars)``.
     """
     # Doubles, because among 3072 floats of a row two are equal one time in four.
     keys = uniform(within.shape, device=within.device, generator=generator)
@@ -73,22 +79,22 @@ def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None 
     return torch.empty_like(within).scatter_(1, shuffled, place < sizes[:, None])
 
 
-def draws(weights: Tensor, batch: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """`batch` indices of one vector of `weights`, with probability proportional to them."""
+def categorical(weights: Tensor, batch: int, *, generator: torch.Generator | None = None) -> Tensor:
+    """Samples `batch` indices with probability proportional to the vector `weights`."""
     if len(weights) > MAX_CATEGORIES:
         raise ConfigError(
-            f"At most {MAX_CATEGORIES:,} sizes or sets can be drawn from; got {len(weights):,}."
+            f"At most {MAX_CATEGORIES:,} sizes or sets can be sampled from; got {len(weights):,}."
         )
     return torch.multinomial(weights, batch, replacement=True, generator=generator)
 
 
-def categories(table: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """One index a row of `table (batch, n)`, with probability proportional to its weight there."""
+def categorical_by_row(table: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Samples one index a row, with probability proportional to that row of `table (batch, n)`."""
     return torch.multinomial(table, 1, replacement=True, generator=generator).squeeze(1)
 
 
 def beta(first: Tensor, second: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    r"""Beta(first, second) draws for small whole parameters, a row each.
+    r"""Samples Beta(first, second) for small whole parameters of shape ``(batch,)``.
 
     The a-th smallest of a + b - 1 uniform numbers has the law Beta(a, b).
     """
@@ -100,42 +106,45 @@ def beta(first: Tensor, second: Tensor, *, generator: torch.Generator | None = N
     return ordered.gather(1, first[:, None] - 1).squeeze(1)
 
 
-def redraw(
-    draw: Callable[[Tensor], tuple[Tensor, ...]],
+def rejection_sample(
+    sample: Callable[[Tensor], tuple[Tensor, ...]],
     accept: Callable[[Tensor, tuple[Tensor, ...]], Tensor],
     batch: int,
     *,
     device: torch.device,
 ) -> tuple[Tensor, ...]:
-    """Rejection sampling by rows: draws each row again until it is accepted.
+    """Samples each row again until it is accepted: rejection sampling by rows.
 
     Args:
-        draw: From the indices of the rows wanted to one fresh draw of each: a tuple of tensors.
-        accept: From those indices and that draw to a boolean a row.
-        batch: How many rows.
-        device: Where the rows are.
+        sample: Maps indices of rows to one sample of each: a tuple of tensors.
+        accept: Maps those indices and that sample to booleans, one a row.
+        batch: Number of rows.
+        device: Device of the rows.
+
+    Returns:
+        The accepted samples, a tuple of tensors with `batch` rows.
     """
     pending = torch.arange(batch, device=device)
     result: tuple[Tensor, ...] = ()
-    for _ in range(MAX_REDRAWS):
-        drawn = draw(pending)
+    for _ in range(MAX_REJECTIONS):
+        sampled = sample(pending)
         if not result:
-            result = tuple(part.clone() for part in drawn)
-        accepted = accept(pending, drawn)
-        for part, fresh in zip(result, drawn, strict=True):
+            result = tuple(part.clone() for part in sampled)
+        accepted = accept(pending, sampled)
+        for part, fresh in zip(result, sampled, strict=True):
             part[pending[accepted]] = fresh[accepted]
         pending = pending[~accepted]
         if not len(pending):
             return result
     raise QueryError(
-        f"No query was accepted for row {int(pending[0])} in {MAX_REDRAWS} draws: either the law "
-        "never asks about the row's available variables, or its sets are far smaller than its "
+        f"No query was accepted for row {int(pending[0])} in {MAX_REJECTIONS} samples: either the "
+        "law never queries the row's available variables, or its sets are far smaller than its "
         "`max_cardinality` says. Drop such rows, or declare a smaller `max_cardinality`."
     )
 
 
 def source_device(generator: torch.Generator | None, *tensors: Tensor | None) -> torch.device:
-    """Where to draw: beside the first tensor, else where the generator is, else the CPU."""
+    """Returns the device of the first tensor, else of the generator, else the CPU."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise ConfigError(
             f"`generator` must be a torch.Generator; got {type(generator).__name__}. Make one with "

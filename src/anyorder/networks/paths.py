@@ -1,9 +1,10 @@
-"""From boolean sets to paths: which tokens a row has, in which order, and which rows run together.
+"""From boolean sets to paths: the sequences of a batch, and its buckets of similar length.
 
-A query of a path network is a sequence of its own length for every row: absent variables are not in
-it at all. Rows of one batch are therefore split into buckets of similar
-length. A batch whose rows all have the same |given| and the same |query| (training draws one
-cardinality a batch) is one bucket without padding and without row masks.
+The query of a path network is a sequence whose length differs by row: marginalised variables are
+not in it at all. `along_paths` splits the rows of a batch into buckets of similar length, runs the
+network on each, and returns the features of all edges in order. A batch whose rows have equal
+|given| and equal |query| (training samples one cardinality a batch) is one bucket without padding
+and without masks.
 """
 
 from collections.abc import Callable
@@ -14,14 +15,13 @@ from torch import Tensor, nn
 
 from anyorder.networks.contracts import PathFeatures
 
-# What one more bucket costs in fixed work, in tokens: a split that saves less does not pay.
-# Measured on one CPU thread: 16 to 512 are within 8% of each other, padding without a split takes
-# 1.5 to 3 times as long. A GPU, idle between small kernels, will want more.
 BUCKET_COST = 256
+"""Fixed cost of one more bucket, in tokens. On one CPU thread 16 to 512 differ by 8% at most, and
+padding without a split takes 1.5 to 3 times as long. A GPU favours larger values."""
 
 
 class Bucket(NamedTuple):
-    """Rows that run together."""
+    """Rows of similar length that run together."""
 
     x: Tensor  # (rows, vars)
     evidence: Tensor  # (rows, evidence) variables, padded at the end
@@ -38,18 +38,17 @@ def along_paths(
     rank: Tensor,
     width: int,
 ) -> PathFeatures:
-    """Runs a one-pass network on rows with different queries.
+    """Runs a path network on rows with different queries.
 
     Args:
-        run: From a bucket to features ``(rows, steps, width)``; those of padding are dropped.
+        run: Maps a bucket to features ``(rows, steps, width)``; those of padding are dropped.
         x: Values. Shape ``(batch, vars)``.
-        query: Variables whose factors are wanted. Shape ``(batch, vars)``.
-        given: Variables they are conditioned on. Shape ``(batch, vars)``.
-        rank: The query of a row is walked from its least rank up.
-            Shape ``(vars,)`` or ``(batch, vars)``.
+        query: Queried variables. Shape ``(batch, vars)``.
+        given: Evidence. Shape ``(batch, vars)``.
+        rank: Order of the path, least rank first. Shape ``(vars,)`` or ``(batch, vars)``.
         width: Size of the features.
     """
-    x = read_only(x, query | given)
+    x = mask_unread(x, query | given)
     evidence, num_given = evidence_lists(given)
     path, num_query = path_lists(query, rank)
     start = torch.zeros_like(num_query)  # (batch,) where a row's edges begin among the features
@@ -66,35 +65,35 @@ def along_paths(
     return PathFeatures(_gather(features, start[row] + step), row, step, path[row, step])
 
 
-def read_only(x: Tensor, known: Tensor) -> Tensor:
-    """Values with all but the known ones and the context, which comes last, set to zero.
+def mask_unread(x: Tensor, known: Tensor) -> Tensor:
+    """Returns `x` with zeros for all values that are neither known nor context.
 
-    They are not read, but may stand in for padding.
+    These values must not be read, but their places may serve as padding.
     """
     num_context = x.shape[1] - known.shape[1]
     return x.masked_fill(~nn.functional.pad(known, (0, num_context), value=True), 0)
 
 
 def evidence_lists(given: Tensor) -> tuple[Tensor, Tensor]:
-    """The given variables of each row first ``(batch, vars)``, and how many ``(batch,)``."""
+    """Returns the given variables first ``(batch, vars)``, and their number ``(batch,)``."""
     return (~given).byte().argsort(dim=1, stable=True), given.sum(1)
 
 
 def path_lists(query: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
-    """The query variables of each row first, by rank ``(batch, vars)``; how many ``(batch,)``."""
+    """Returns the queried variables first, by rank, and their number; shapes as above."""
     behind = torch.iinfo(rank.dtype).max
     return rank.expand_as(query).masked_fill(~query, behind).argsort(dim=1), query.sum(1)
 
 
 def trim(variables: Tensor, length: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Cuts lists to the longest and says what is padding, if anything is.
+    """Cuts lists to the longest one.
 
     Args:
-        variables: Variables of each row first. Shape ``(rows, vars)``.
-        length: How many. Shape ``(rows,)``.
+        variables: Lists, padded at the end. Shape ``(rows, vars)``.
+        length: Their lengths. Shape ``(rows,)``.
 
     Returns:
-        The lists and what is no padding, None if nothing is. Shapes ``(rows, longest)``.
+        The lists, and False on padding, or None without padding. Shapes ``(rows, longest)``.
     """
     shortest, longest = length.aminmax()
     variables = variables[:, :longest]
@@ -104,14 +103,14 @@ def trim(variables: Tensor, length: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def split_rows(num_given: Tensor, num_query: Tensor) -> list[Tensor]:
-    """Splits a batch so that padding and the number of buckets together cost least, greedily.
+    """Splits a batch greedily so that padding and `BUCKET_COST` together are least.
 
     Returns:
         Indices of the rows of each bucket; rows without a query are in none.
     """
     counts = torch.stack([num_given, num_query]).cpu()  # (2, batch)
-    asking = counts[1].nonzero().flatten()
-    todo, done = [asking] if len(asking) else [], []
+    querying = counts[1].nonzero().flatten()
+    todo, done = [querying] if len(querying) else [], []
     while todo:
         rows = todo.pop()
         cut = _best_cut(counts[:, rows])
@@ -123,7 +122,7 @@ def split_rows(num_given: Tensor, num_query: Tensor) -> list[Tensor]:
 
 
 def _best_cut(counts: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The best cut of ``counts (2, rows)``, along |given| or |query|, or None if no cut pays."""
+    """Returns the best cut of ``counts (2, rows)`` along |given| or |query|, if one pays."""
     shortest, longest = counts.aminmax(dim=1)
     if torch.equal(shortest, longest):
         return None
@@ -142,24 +141,24 @@ def _best_cut(counts: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _tokens(counts: Tensor) -> Tensor:
-    """Tokens of a row of |given| = counts[0] and |query| = counts[1], two streams."""
+    """Returns the tokens of a row in two streams; counts are |given| and |query|."""
     return counts[0] + 2 * counts[1]
 
 
 def alike(query: Tensor, given: Tensor) -> Tensor:
-    """Rows in an order in which questions of the same sizes are neighbours. Shape ``(batch,)``."""
+    """Returns an order of rows that joins queries of equal sizes. Shape ``(batch,)``."""
     return (query.sum(dim=1) * (given.shape[1] + 1) + given.sum(dim=1)).argsort(stable=True)
 
 
 def edge_places(num_query: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and step of every edge, in order. Shapes ``(edges,)``."""
+    """Returns row and step of every edge, in order. Shapes ``(edges,)``."""
     row = torch.arange(len(num_query), device=num_query.device).repeat_interleave(num_query)
     first = num_query.cumsum(0) - num_query
     return row, torch.arange(len(row), device=row.device) - first[row]
 
 
 def _gather(features: list[Tensor], index: Tensor) -> Tensor:
-    """The features of the edges, in their order, without padding."""
+    """Returns the features of the edges, in their order, without padding."""
     if len(features) == 1 and len(features[0]) == len(index):
         return features[0]  # one bucket, no padding: in order already
     return torch.cat(features).index_select(0, index)

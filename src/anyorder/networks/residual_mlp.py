@@ -1,8 +1,11 @@
-"""The layers of masked perceptrons: what they are shown is their own, all else is the same.
+"""Masked residual perceptrons: features of all variables from one vector of inputs.
 
-The masked network for tables: a perceptron with residual blocks over all columns at once.
+All variables enter side by side, pass through residual blocks, and leave as features of each
+variable. A pass is cheap, and a query of |u| variables takes |u| of them. The two networks differ
+in their inputs:
 
-The masked network for robots: plain numbers in, because a state is measured, not described.
+    ResidualMlp   embeddings of the variables, for tables (the networks of ACE)
+    StateMlp      plain numbers, for robots: a state is measured, and every digit counts
 """
 
 import torch
@@ -12,19 +15,22 @@ from anyorder.errors import SchemaError, check_count
 from anyorder.networks.blocks import Dropout
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
-from anyorder.networks.paths import read_only
+from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
+
+EMBEDDING_WIDTH = 16
+"""Size of the embedding of each variable in `ResidualMlp`."""
 
 
 class Perceptron(MaskedNetwork):
-    """Residual blocks, off which every variable reads its features.
+    """Masked perceptron without its inputs: residual blocks and the output layer.
 
     Args:
-        schema: The variables.
+        schema: Variables; context comes last.
         width: Size of the features of each variable.
         hidden: Width of the residual stream.
-        blocks: Residual blocks, two layers each.
-        dropout: Share of each block's output that is dropped in training.
+        blocks: Number of residual blocks, two layers each.
+        dropout: Dropout rate of each block's output.
     """
 
     def __init__(
@@ -37,24 +43,24 @@ class Perceptron(MaskedNetwork):
         self.hidden, self.blocks, self.dropout = hidden, blocks, dropout
 
     def build(self, *, inputs: int) -> None:
-        """Makes the layers, for so many numbers that they are shown."""
+        """Makes the layers for inputs of size `inputs`."""
         self.enter = nn.Linear(inputs, self.hidden)
         inner = (ResidualBlock(self.hidden, self.dropout) for _ in range(self.blocks))
         self.inner = nn.ModuleList(inner)
         self.norm = nn.LayerNorm(self.hidden)
         self.leave = nn.Linear(self.hidden, self.schema.num_variables * self.width)
 
-    def features(self, shown: Tensor, targets: Tensor | None) -> Tensor:
-        """The features of all variables, or of `targets`, from what is shown.
+    def features(self, inputs: Tensor, targets: Tensor | None) -> Tensor:
+        """Returns features of all variables, or of `targets`.
 
         Args:
-            shown: Shape ``(batch, inputs)``.
-            targets: Shape ``(batch, targets)``, or None.
+            inputs: Input vector of each row. Shape ``(batch, inputs)``.
+            targets: Variables of shape ``(batch, targets)``, or None for all.
 
         Returns:
             Shape ``(batch, vars, width)`` or ``(batch, targets, width)``.
         """
-        hidden = self.enter(shown)
+        hidden = self.enter(inputs)
         for block in self.inner:
             hidden = block(hidden)
         features = self.leave(self.norm(hidden)).unflatten(-1, (self.schema.num_variables, -1))
@@ -64,7 +70,12 @@ class Perceptron(MaskedNetwork):
 
 
 class ResidualBlock(nn.Module):
-    """Norm, two layers, and what came in."""
+    """Residual block: LayerNorm and two layers, added to the input.
+
+    Args:
+        hidden: Width of the residual stream.
+        dropout: Dropout rate of the output.
+    """
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -74,31 +85,27 @@ class ResidualBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The residual stream after the block. Shape ``(batch, hidden)``."""
+        """Returns the residual stream after the block. Shape ``(..., hidden)``."""
         inner = nn.functional.gelu(self.first(self.norm(hidden)))
         return hidden + self.dropout(self.second(inner))
 
 
-INNER = 16
-"""Numbers that each variable is shown in."""
-
-
 class ResidualMlp(Perceptron):
-    r"""Features of every variable given any observed set: the shape of ACE's networks.
+    r"""Masked residual perceptron over embeddings of the variables: the network of ACE.
 
-    Each variable is a short vector, its value if it is observed and a blank if not; side by side
-    they go through residual blocks, and every variable reads its features off the last one. A pass
-    costs little and a question of |u| variables takes |u| of them.
+    The input of a variable is a short embedding, of its value if it is observed and of a blank if
+    not, and a flag for observed.
 
     Args:
-        schema: The variables.
+        schema: Variables; context comes last.
         width: Size of the features of each variable.
         hidden: Width of the residual stream.
-        blocks: Residual blocks.
-        dropout: Share of each block's output that is dropped in training.
+        blocks: Number of residual blocks, two layers each.
+        dropout: Dropout rate of each block's output.
 
     Reference:
-        Strauss and Oliva (2021), whose networks the paper uses for its tables and its robot.
+        Strauss and Oliva (2021), ACE, whose networks the paper uses for its tables and its robot
+        (section 4.3 and appendix D).
     """
 
     def __init__(
@@ -111,40 +118,40 @@ class ResidualMlp(Perceptron):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(schema, width=width, hidden=hidden, blocks=blocks, dropout=dropout)
-        self.embedding = VariableEmbedding(schema, width=INNER, shared=False)
-        # A lone number is not normalised before it is read, as a token of a Transformer is.
+        self.embedding = VariableEmbedding(schema, width=EMBEDDING_WIDTH, shared=False)
+        # Unit scale, because no LayerNorm precedes the first layer, as it does in a Transformer.
         nn.init.normal_(self.embedding.value.weight)
-        shown = schema.num_variables + self.embedding.context.num_tokens
-        self.build(inputs=shown * (INNER + 1))
+        tokens = schema.num_variables + self.embedding.context.num_tokens
+        self.build(inputs=tokens * (EMBEDDING_WIDTH + 1))
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
         variables = torch.arange(observed.shape[1], device=x.device)
-        x = read_only(x, observed)
-        told = self.embedding.told(x[:, : len(variables)], variables)
-        shown = torch.where(observed[..., None], told, self.embedding.asked(variables))
-        shown = torch.cat([shown, self.embedding.context_tokens(x)], dim=1)
-        always = shown.shape[1] - len(variables)
-        seen = nn.functional.pad(observed, (0, always), value=True).to(shown)
-        return self.features(torch.cat([shown.flatten(1), seen], dim=1), targets)
+        x = mask_unread(x, observed)
+        values = self.embedding.value_tokens(x[:, : len(variables)], variables)
+        tokens = torch.where(observed[..., None], values, self.embedding.query_tokens(variables))
+        tokens = torch.cat([tokens, self.embedding.context_tokens(x)], dim=1)
+        context = tokens.shape[1] - len(variables)
+        flags = nn.functional.pad(observed, (0, context), value=True).to(tokens)
+        return self.features(torch.cat([tokens.flatten(1), flags], dim=1), targets)
 
 
 class StateMlp(Perceptron):
-    r"""Features of every dimension of an action, given some of them and the state.
+    r"""Masked residual perceptron over plain numbers: features of an action given a state.
 
-    The first layer sees the observed dimensions, which ones they are, and all numbers of the state.
+    The input is the observed dimensions of the action, their flags, and all numbers of the state.
     `ResidualMlp` encodes a context into a few tokens first, which suits a table; a controller needs
-    every digit of where its joints are.
+    the exact positions of its joints.
 
     Args:
         schema: Continuous variables; the state is their context.
         width: Size of the features of each variable.
         hidden: Width of the residual stream.
-        blocks: Residual blocks, two layers each.
-        dropout: Share of each block's output that is dropped in training.
+        blocks: Number of residual blocks, two layers each.
+        dropout: Dropout rate of each block's output.
 
     Reference:
-        Shih, Sadigh and Ermon (2022), appendix, FrankaKitchen: a perceptron of eight layers.
+        Shih, Sadigh and Ermon (2022), section 4.4 and appendix D: a perceptron of eight layers.
     """
 
     def __init__(
@@ -162,7 +169,7 @@ class StateMlp(Perceptron):
         self.build(inputs=len(schema) + schema.num_variables)
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
-        asked = observed.shape[1]
-        told = x[:, :asked].masked_fill(~observed, 0)
-        return self.features(torch.cat([told, observed.to(told), x[:, asked:]], dim=1), targets)
+        """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        action, state = x.tensor_split([observed.shape[1]], dim=1)
+        known = action.masked_fill(~observed, 0)
+        return self.features(torch.cat([known, observed.to(known), state], dim=1), targets)

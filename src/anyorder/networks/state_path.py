@@ -1,4 +1,7 @@
-"""The one-pass network for robots: a trunk reads the state, a small decoder walks the action."""
+"""Path network for robots: a trunk encodes the state, a small decoder runs along the action.
+
+The state is read once a decision; only the decoder runs again for each dimension of the action.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -13,51 +16,51 @@ from anyorder.variables import Schema
 
 
 @dataclass
-class StateSeen:
-    """What the trunk says of every dimension, and what is known of the action so far."""
+class ActionState:
+    """Features of the trunk, and the values of the action known so far."""
 
-    said: Tensor  # (batch, vars, width)
-    values: Tensor  # (batch, vars) zero where nothing is known
+    encoded: Tensor  # (batch, vars, width)
+    values: Tensor  # (batch, vars) zero where unknown
     known: Tensor  # (batch, vars)
-    draws: int = 1  # of each row, neighbours in the batch
+    samples: int = 1  # of each row, neighbours in the batch
 
-    def expand(self, draws: int) -> "StateSeen":
-        """The state of `draws` continuations of each row, neighbours in the batch."""
+    def expand(self, samples: int) -> "ActionState":
+        """Returns the state of `samples` continuations of each row, neighbours in the batch."""
         every = torch.arange(len(self.known), device=self.known.device)
-        return replace(self._at(every.repeat_interleave(draws)), draws=self.draws * draws)
+        return replace(self._at(every.repeat_interleave(samples)), samples=self.samples * samples)
 
-    def select(self, rows: Tensor) -> "StateSeen":
-        """The state of some of the rows, with all their draws."""
-        draws = torch.arange(self.draws, device=rows.device)
-        return self._at((rows[:, None] * self.draws + draws).flatten())
+    def select(self, rows: Tensor) -> "ActionState":
+        """Returns the state of some of the rows, with all their samples."""
+        samples = torch.arange(self.samples, device=rows.device)
+        return self._at((rows[:, None] * self.samples + samples).flatten())
 
-    def _at(self, batch: Tensor) -> "StateSeen":
-        said, values, known = self.said[batch], self.values[batch], self.known[batch]
-        return StateSeen(said, values, known, self.draws)
+    def _at(self, batch: Tensor) -> "ActionState":
+        encoded, values, known = self.encoded[batch], self.values[batch], self.known[batch]
+        return ActionState(encoded, values, known, self.samples)
 
 
-class StatePath(PathNetwork[StateSeen]):
-    r"""Every factor of p(a_u | a_e, s) from one pass over the state.
+class StatePath(PathNetwork[ActionState]):
+    r"""Path network for actions: every factor of p(a_u | a_e, s) from one pass over the state.
 
-    The *trunk*, wide and deep, sees all numbers of the state and gives a vector to each dimension
-    of the action. The *decoder*, narrow and shallow, runs once for each factor: it adds to the
-    vector of the dimension that is asked the values that are known by then, and which ones they
-    are. A decision of nine dimensions so costs one pass of the trunk and not nine.
+    The *trunk*, wide and deep, maps the state to a vector for each dimension of the action. The
+    *decoder*, narrow and shallow, runs once for each factor: its input is the vector of the queried
+    dimension, plus a linear map of the known values and their flags. A decision of nine dimensions
+    costs one pass of the trunk instead of nine.
 
-    What is known is a set, told or given: a factor does not depend on the order of the path, so
-    conditionals that are asked one by one and walks agree.
+    The decoder reads known values as a set, evidence and path alike. A factor does not depend on
+    the order of the path, so one pass and single steps agree.
 
     Args:
         schema: Continuous variables; the state is their context.
         width: Size of the features, and of the decoder.
         hidden: Width of the trunk.
-        blocks: Residual blocks of the trunk, two layers each.
-        decoder_blocks: Residual blocks of the decoder.
-        dropout: Share of each block's output that is dropped in training.
+        blocks: Number of residual blocks of the trunk, two layers each.
+        decoder_blocks: Number of residual blocks of the decoder.
+        dropout: Dropout rate of each block's output.
 
     Reference:
-        Shih, Sadigh and Ermon (2022), Alg. 1 and 2, without a loop of passes; their perceptron for
-        FrankaKitchen (appendix) is the trunk.
+        Shih, Sadigh and Ermon (2022), Alg. 1 and 2 in one pass of the trunk, which is their
+        perceptron for FrankaKitchen (section 4.4 and appendix D).
 
     Example:
         >>> from anyorder.variables import Variable
@@ -86,61 +89,62 @@ class StatePath(PathNetwork[StateSeen]):
         self.blocks = check_count("blocks", blocks)
         self.decoder_blocks = check_count("decoder_blocks", decoder_blocks)
         self.dropout = dropout
-        asked = schema.num_variables
-        self.enter = nn.Linear(len(schema) - asked, hidden)
+        num_variables = schema.num_variables
+        self.enter = nn.Linear(len(schema) - num_variables, hidden)
         self.trunk = nn.ModuleList(ResidualBlock(hidden, dropout) for _ in range(blocks))
         self.trunk_norm = nn.LayerNorm(hidden)
-        self.say = nn.Linear(hidden, asked * width)
-        self.told = nn.Linear(2 * asked, width, bias=False)
+        # These two keep their names, which stand in saved weights.
+        self.say = nn.Linear(hidden, num_variables * width)
+        self.told = nn.Linear(2 * num_variables, width, bias=False)
         self.decoder = nn.ModuleList(ResidualBlock(width, dropout) for _ in range(decoder_blocks))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
-        """Features of every factor; see `PathNetwork.forward`."""
-        path, num_asked = path_lists(query, rank)
-        row, step = edge_places(num_asked)
+        """Returns the features of every factor; see `PathNetwork.forward`."""
+        path, num_queried = path_lists(query, rank)
+        row, step = edge_places(num_queried)
         target = path[row, step]
         ranks = rank.expand_as(query)
         before = ranks[row] < ranks[row, target][:, None]
         known = given[row] | (query[row] & before)
         values = self._numbers(x[:, : query.shape[1]])[row].masked_fill(~known, 0)
-        features = self._decode(self._read(x)[row, target], values, known)
+        features = self._decode(self._encode_state(x)[row, target], values, known)
         return PathFeatures(features, row, step, target)
 
-    def encode(self, x: Tensor, given: Tensor) -> StateSeen:
-        """Reads the state; see `PathNetwork.encode`."""
+    def encode(self, x: Tensor, given: Tensor) -> ActionState:
+        """Encodes the state; see `PathNetwork.encode`."""
         values = self._numbers(x[:, : given.shape[1]]).masked_fill(~given, 0)
-        return StateSeen(self._read(x), values, given)
+        return ActionState(self._encode_state(x), values, given)
 
-    def ask(self, state: StateSeen, variables: Tensor) -> Tensor:
-        """Features of variables; see `PathNetwork.ask`."""
+    def ask(self, state: ActionState, variables: Tensor) -> Tensor:
+        """Returns features of variables; see `PathNetwork.ask`."""
         variables = variables.expand(len(state.known), -1)
-        said = state.said.gather(1, variables[..., None].expand(-1, -1, self.width))
-        return self._decode(said, state.values[:, None], state.known[:, None])
+        encoded = state.encoded.gather(1, variables[..., None].expand(-1, -1, self.width))
+        return self._decode(encoded, state.values[:, None], state.known[:, None])
 
-    def tell(self, state: StateSeen, variables: Tensor, values: Tensor) -> StateSeen:
-        """Takes known values; see `PathNetwork.tell`."""
+    def tell(self, state: ActionState, variables: Tensor, values: Tensor) -> ActionState:
+        """Stores known values; see `PathNetwork.tell`."""
         variables = variables.expand_as(values)
         state.values = state.values.scatter(1, variables, self._numbers(values))
         state.known = state.known.scatter(1, variables, True)
         return state
 
-    def _read(self, x: Tensor) -> Tensor:
-        """What the state says of each dimension. Shape ``(batch, vars, width)``."""
+    def _encode_state(self, x: Tensor) -> Tensor:
+        """Returns the trunk's vector of each dimension. Shape ``(batch, vars, width)``."""
         hidden = self.enter(self._numbers(x[:, self.schema.num_variables :]))
         for block in self.trunk:
             hidden = block(hidden)
         return self.say(self.trunk_norm(hidden)).unflatten(-1, (-1, self.width))
 
-    def _decode(self, said: Tensor, values: Tensor, known: Tensor) -> Tensor:
-        """The features of factors, from what the state says of the dimension that is asked.
+    def _decode(self, encoded: Tensor, values: Tensor, known: Tensor) -> Tensor:
+        """Returns the features of factors.
 
         Args:
-            said: Shape ``(..., width)``.
-            values: Zero where nothing is known. Shape ``(..., vars)``.
-            known: Shape ``(..., vars)``.
+            encoded: Trunk's vector of the queried dimension. Shape ``(..., width)``.
+            values: Known values, zero elsewhere. Shape ``(..., vars)``.
+            known: True for known values. Shape ``(..., vars)``.
         """
-        hidden = said + self.told(torch.cat([values, known.to(values)], dim=-1))
+        hidden = encoded + self.told(torch.cat([values, known.to(values)], dim=-1))
         for block in self.decoder:
             hidden = block(hidden)
         return self.norm(hidden)

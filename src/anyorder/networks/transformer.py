@@ -1,4 +1,9 @@
-"""The masked network: a Transformer over all variables, observed or not."""
+"""Masked Transformer: features of all variables given any observed set, the network of ARDM.
+
+One token a variable, its value if it is observed and the absorbing token if not; all tokens attend
+to all. A query of |u| variables takes |u| passes, one for each step of its path. The absorbing
+token exists at the input only: the heads never predict it.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -11,34 +16,30 @@ from anyorder.errors import check_choice
 from anyorder.networks.blocks import Block, Rotary, check_shape
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.embedding import VariableEmbedding
-from anyorder.networks.paths import read_only
+from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 
 Positions = Literal["absolute", "rotary", "both"]
 
 
 class Transformer(MaskedNetwork):
-    r"""Features of every variable given any observed set: the paper's network for text, pre-LN.
-
-    One token a variable, its value if it is observed and the absorbing token if not; all attend to
-    all. A query of |u| variables takes |u| passes. The absorbing token exists at the input only:
-    the conditionals on top never predict it.
+    r"""Masked Transformer with pre-LN blocks: the paper's network for text.
 
     Args:
-        schema: The variables.
+        schema: Variables; context comes last.
         layers: Number of blocks (12 in the paper).
         width: Size of the features (768 in the paper).
-        heads: Attention heads; divides ``width`` (12 in the paper).
-        positions: "absolute", a learned vector for each variable, as in the paper; "rotary", which
-            turns queries and keys by their places; or "both".
-        coordinates: Where each variable is, for rotary positions; its index by default.
+        heads: Number of attention heads; must divide ``width`` (12 in the paper).
+        positions: "absolute", a learned embedding of each variable, as in the paper; "rotary",
+            which rotates queries and keys by the variables' coordinates; or "both".
+        coordinates: Position of each variable, for rotary positions; its index by default.
             Shape ``(vars,)`` or ``(vars, axes)``.
-        shared: Whether variables with the same levels share the vectors of their values.
-        dropout: Share of each branch's output that is dropped in training.
+        shared: True lets variables with the same levels share the embeddings of their values.
+        dropout: Dropout rate of each branch's output.
 
     Reference:
-        Shih, Sadigh and Ermon (2022), sections 3 and 5; the architecture follows Hoogeboom et al.
-        (2022), ARDM.
+        Shih, Sadigh and Ermon (2022), section 4.1 and appendix D; the architecture follows
+        Hoogeboom et al. (2022), ARDM.
     """
 
     def __init__(
@@ -72,29 +73,30 @@ class Transformer(MaskedNetwork):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
         variables = torch.arange(observed.shape[1], device=x.device)
-        x = read_only(x, observed)
-        told = self.embedding.told(x[:, : len(variables)], variables)
-        hidden = torch.where(observed[..., None], told, self.embedding.asked(variables))
+        x = mask_unread(x, observed)
+        values = self.embedding.value_tokens(x[:, : len(variables)], variables)
+        hidden = torch.where(observed[..., None], values, self.embedding.query_tokens(variables))
         hidden = torch.cat([hidden, self.embedding.context_tokens(x)], dim=1)
-        turn = looking = None
+        key_rotation = query_rotation = None
         if self.rotary is not None:
-            beyond = hidden.shape[1] - len(variables)  # the context has no place
-            turn = looking = self.rotary(F.pad(variables, (0, beyond), value=self.rotary.nowhere))
+            beyond = hidden.shape[1] - len(variables)  # the context has no position
+            positions = F.pad(variables, (0, beyond), value=self.rotary.no_position)
+            key_rotation = query_rotation = self.rotary(positions)
         for block in self.blocks:
             normed = block.normalise(hidden)
-            keys, values = block.keys_values(normed, turn)
+            keys, values = block.keys_values(normed, key_rotation)
             if block is self.blocks[-1] and targets is not None:
-                # Only what is wanted looks a last time.
+                # Only the targets attend in the last block.
                 hidden, normed = (_at(tensor, targets) for tensor in (hidden, normed))
-                looking = self.rotary(targets) if self.rotary is not None else None
-            queries = block.queries(normed, looking)
+                query_rotation = self.rotary(targets) if self.rotary is not None else None
+            queries = block.queries(normed, query_rotation)
             attended = F.scaled_dot_product_attention(queries, keys, values)
             hidden = block.update(hidden, attended)
         return self.norm(hidden if targets is not None else hidden[:, : len(variables)])
 
 
 def _at(tokens: Tensor, targets: Tensor) -> Tensor:
-    """The tokens of some variables: ``(batch, vars, width)`` -> ``(batch, targets, width)``."""
+    """Gathers tokens of targets: ``(batch, vars, width)`` -> ``(batch, targets, width)``."""
     return tokens.gather(1, targets[..., None].expand(-1, -1, tokens.shape[-1]))

@@ -1,7 +1,7 @@
-"""The masked network for images: convolutions and attention at full resolution, with skips.
+"""U-Net: masked network for images, with convolutions and attention at full resolution.
 
-Only this file knows height and width. Variables are numbered channel by channel, each row by row,
-as `raster` and `Rectangle` have them.
+It is the paper's network for CIFAR-10 and ImageNet32 (section 4.2), which follows ARDM. Variables
+are numbered channel by channel, each row by row, as in `raster` and `Rectangle`.
 """
 
 from collections.abc import Sequence
@@ -16,34 +16,34 @@ from anyorder.networks.contracts import MaskedNetwork
 from anyorder.variables import Schema
 
 GROUP = 8
-"""Channels that are normalised together: 256 make the 32 groups of the paper."""
+"""Channels of a group of `GroupNorm`: a width of 256 has the 32 groups of the paper."""
 
 CARDINALITY_RATIO = 4
-"""How many times as wide as the features the vector of the cardinality is."""
+"""Width of the cardinality embedding, relative to the features."""
 
 
 class Unet(MaskedNetwork):
-    r"""Features of every variable given any observed set: the paper's network for images.
+    r"""U-Net over any observed set: the paper's network for images.
 
-    A U-Net that never downsamples: blocks go down, through a middle, and up again. Each block on
-    the way up also reads one image of the way down, the latest first; these are the first hidden
-    image and one a block, so one more block goes up than down. Attention over all pixels follows
-    every block. A query of |u| variables takes |u| passes.
+    This U-Net never downsamples: blocks go down, through a middle, and up again. Each block on the
+    way up also reads a skip connection from the way down, the latest first; these are the first
+    hidden image and the output of each block, so there is one more block up than down. Attention
+    over all pixels follows every block. A query of |u| variables takes |u| passes.
 
     Args:
-        schema: The variables, categorical and all with as many levels.
+        schema: Categorical variables, all with the same number of levels.
         image_shape: Height, width and channels of an image (32, 32 and 3 in the paper).
-        down: Blocks on the way down (32 in the paper, and so 33 up).
-        middle: Blocks between (2 in the paper).
+        down: Number of blocks on the way down (32 in the paper, hence 33 up).
+        middle: Number of blocks in the middle (2 in the paper).
         width: Size of the features, and channels of every block (256 in the paper); a multiple of
             8, and of ``heads``.
-        heads: Attention heads (1 in the paper).
-        checkpointing: Whether training keeps the inputs of blocks only and computes the rest again
-            on the way back: a third more work for a fraction of the memory.
+        heads: Number of attention heads (1 in the paper).
+        checkpointing: True stores only the inputs of blocks in training and recomputes the rest in
+            the backward pass: a third more work for a fraction of the memory.
 
     Reference:
-        Shih, Sadigh and Ermon (2022), section 5; the architecture follows Hoogeboom et al. (2022),
-        ARDM.
+        Shih, Sadigh and Ermon (2022), section 4.2 and appendix D; the architecture follows
+        Hoogeboom et al. (2022), ARDM.
 
     Example:
         >>> from anyorder.variables import Variable
@@ -87,7 +87,7 @@ class Unet(MaskedNetwork):
         self.leave = nn.Conv2d(width, self.image_shape[2] * width, 3, padding=1)
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
+        """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
         cardinality = self.cardinality(observed.sum(dim=1))
         hidden = self.pixels(x, observed)
         skips = [hidden]
@@ -108,20 +108,20 @@ class Unet(MaskedNetwork):
     def _through(self, block: nn.Module, *inputs: Tensor) -> Tensor:
         if not self.checkpointing or not torch.is_grad_enabled():
             return block(*inputs)
-        # Nothing in a block is drawn at random, so there is no random state to keep.
+        # Blocks are deterministic, so there is no random state to preserve.
         return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 class PixelEmbedding(nn.Module):
-    """An image and what is observed of it, as the first hidden image.
+    """Embedding of an image and its observed set: the first hidden image.
 
-    Three quarters of the channels are a convolution of the values, from -1 to 1, and of the
-    observed set; one quarter adds up a vector for the level of each channel of the pixel. A value
-    that is not observed is a level of its own, which no conditional predicts.
+    Three quarters of the channels are a convolution of the values, scaled to -1..1, and of the
+    observed set. One quarter is the sum of embeddings of the levels of a pixel's channels. A value
+    that is not observed is a level of its own, which no head predicts.
 
     Args:
         image_shape: Height, width and channels.
-        levels: How many each variable has.
+        levels: Number of levels of each variable.
         width: Channels of the hidden image.
     """
 
@@ -131,13 +131,13 @@ class PixelEmbedding(nn.Module):
         self.planes, self.levels = (channels, height, columns), levels
         self.shades = nn.Conv2d(2 * channels, width - width // 4, 3, padding=1)
         self.level = nn.Embedding(channels * (levels + 1), width // 4)
-        nn.init.normal_(self.level.weight, std=channels**-0.5)  # of as many vectors as are added
+        nn.init.normal_(self.level.weight, std=channels**-0.5)  # the sum has scale 1
         first = (levels + 1) * torch.arange(channels)
         self.register_buffer("first", first[:, None, None], persistent=False)
 
     def forward(self, x: Tensor, observed: Tensor) -> Tensor:
-        """The first hidden image. Shape ``(batch, width, height, columns)``."""
-        # From here on no value that is not observed is left.
+        """Returns the first hidden image. Shape ``(batch, width, height, columns)``."""
+        # From here on, no unobserved value is left.
         codes = x.long().masked_fill(~observed, self.levels).unflatten(1, self.planes)
         known = observed.unflatten(1, self.planes).to(self.level.weight.dtype)
         values = known * (2 * codes.to(known) / max(self.levels - 1, 1) - 1)
@@ -147,21 +147,21 @@ class PixelEmbedding(nn.Module):
 
 
 class CardinalityEmbedding(nn.Module):
-    """How many variables are observed, as the vector that every block reads.
+    """Embedding of the number of observed variables, which every block reads.
 
-    Sines and cosines of the number, then a perceptron. The longest wave is 2 pi N, so that no two
-    numbers look alike.
+    Sines and cosines of the number, then a perceptron. The longest wavelength is 2 pi N, so that
+    all numbers differ.
 
     Args:
         num_variables: N.
-        width: How many sines and cosines.
+        width: Number of sines and cosines.
     """
 
     def __init__(self, num_variables: int, *, width: int) -> None:
         super().__init__()
         frequency = float(num_variables) ** -torch.linspace(0, 1, width // 2)
         angle = torch.arange(num_variables + 1)[:, None] * frequency
-        # Kept, not computed when it is needed: half precision does not hold such angles.
+        # Precomputed, because half precision cannot represent such angles.
         waves = torch.cat([angle.sin(), angle.cos()], dim=1)
         self.register_buffer("waves", waves, persistent=False)
         hidden = CARDINALITY_RATIO * width
@@ -170,19 +170,19 @@ class CardinalityEmbedding(nn.Module):
         )
 
     def forward(self, cardinality: Tensor) -> Tensor:
-        """Vectors of cardinalities ``(batch,)``. Shape ``(batch, 4 * width)``."""
+        """Returns embeddings of cardinalities ``(batch,)``. Shape ``(batch, 4 * width)``."""
         return self.mlp(self.waves[cardinality])
 
 
 class UnetBlock(nn.Module):
-    """Two convolutions, told the cardinality between them, then attention.
+    """Two convolutions, with the cardinality added between them, then attention.
 
-    Both start by adding nothing.
+    Both branches are initialised to add zero.
 
     Args:
-        width: Channels.
-        heads: Attention heads.
-        skips: Whether it reads a skip beside the image.
+        width: Number of channels.
+        heads: Number of attention heads.
+        skips: True for a block that reads a skip connection too.
     """
 
     def __init__(self, width: int, *, heads: int, skips: bool = False) -> None:
@@ -198,21 +198,21 @@ class UnetBlock(nn.Module):
         _start_at_zero(self.second)
 
     def forward(self, hidden: Tensor, cardinality: Tensor, skip: Tensor | None = None) -> Tensor:
-        """The image after the block. Shape ``(batch, width, height, columns)``."""
-        # Joined in here, so that checkpointing keeps no joined copy.
-        seen = hidden if skip is None else torch.cat([hidden, skip], dim=1)
-        inner = self.first(F.silu(self.first_norm(seen)))
+        """Returns the image after the block. Shape ``(batch, width, height, columns)``."""
+        # Concatenated in here, so that checkpointing stores no concatenated copy.
+        inputs = hidden if skip is None else torch.cat([hidden, skip], dim=1)
+        inner = self.first(F.silu(self.first_norm(inputs)))
         inner = inner + self.cardinality(cardinality)[..., None, None]
-        hidden = self.shortcut(seen) + self.second(F.silu(self.second_norm(inner)))
+        hidden = self.shortcut(inputs) + self.second(F.silu(self.second_norm(inner)))
         return hidden + self.attention(hidden)
 
 
 class PixelAttention(nn.Module):
-    """What each pixel brings back from all pixels.
+    """Self-attention over all pixels.
 
     Args:
-        width: Channels.
-        heads: Attention heads; divides ``width``.
+        width: Number of channels.
+        heads: Number of attention heads; must divide ``width``.
     """
 
     def __init__(self, width: int, *, heads: int) -> None:
@@ -224,7 +224,7 @@ class PixelAttention(nn.Module):
         _start_at_zero(self.out)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Shape ``(batch, width, height, columns)``."""
+        """Returns the update of an image. Shape ``(batch, width, height, columns)``."""
         tokens = self.norm(hidden).flatten(2).transpose(1, 2)  # (batch, pixels, width)
         heads = self.query_key_value(tokens).unflatten(-1, (3, self.heads, -1))
         query, key, value = heads.transpose(1, 3).unbind(2)  # (batch, heads, pixels, head_dim)
@@ -234,9 +234,9 @@ class PixelAttention(nn.Module):
 
 
 def _join(width: int) -> nn.Conv2d:
-    """An image and a skip to one image of the same scale.
+    """Returns a layer that joins an image and a skip into one image of the same scale.
 
-    PyTorch's first weights shrink it, and through 33 such blocks no gradient reaches the middle.
+    PyTorch's initial weights would shrink it, and no gradient would pass 33 such blocks.
     """
     layer = nn.Conv2d(2 * width, width, 1)
     nn.init.normal_(layer.weight, std=layer.in_channels**-0.5)
@@ -268,7 +268,7 @@ def _checked_shape(image_shape: Sequence[int], num_variables: int) -> tuple[int,
 
 
 def _common_levels(schema: Schema) -> int:
-    """How many levels all variables have, or says why it is no schema of an image."""
+    """Returns the number of levels that all variables have, and refuses other schemas."""
     common = schema.variables[0].num_levels
     for variable in schema:
         if variable.context:
@@ -279,7 +279,7 @@ def _common_levels(schema: Schema) -> int:
             )
         if variable.num_levels != common:
             raise SchemaError(
-                f'Unet takes variables that all have as many levels; "{variable.name}" has '
+                f'Unet takes variables with equal numbers of levels; "{variable.name}" has '
                 f'{variable.num_levels} and "{schema.names[0]}" {common}.'
             )
     return common

@@ -26,7 +26,7 @@ from anyorder.diagnostics.gaps import nats
 from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
 from anyorder.diagnostics.predictions import surprise_by_evidence
 from anyorder.lattice.query_laws import QueryLaw
-from anyorder.lattice.query_mixtures import question_words
+from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, Words
 from anyorder.training.progress import read_metrics
@@ -343,7 +343,7 @@ def training_section(
         dimension: What bits are counted by.
     """
     blocks: list[Block] = [Words("It was trained for these questions:")]
-    blocks.append(Points(question_words(law, names)))
+    blocks.append(Points(describe_queries(law, names)))
     curves = read_curves(training)
     if curves:
         units = f"bits a {dimension}"

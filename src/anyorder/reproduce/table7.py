@@ -17,7 +17,6 @@ from torch import Tensor
 
 from anyorder.cli.console import print_json
 from anyorder.errors import check_count, check_seed
-from anyorder.lattice.edges import training_masks
 from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import (
@@ -27,7 +26,8 @@ from anyorder.lattice.protocols import (
     lexicographic,
 )
 from anyorder.lattice.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
-from anyorder.lattice.uniform import Weighting
+from anyorder.lattice.training_law import training_masks
+from anyorder.lattice.weighted_queries import Weighting
 from anyorder.reproduce.record import Record, Row, check_record
 
 POOL = 100

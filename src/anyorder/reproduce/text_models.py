@@ -125,8 +125,8 @@ class LastEdges(QueryLaw):
         """Bounds on the numbers of given and of queried variables."""
         return self.num_variables - 1, 1
 
-    def _draw(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
-        members = self._sets._draw(batch, device, generator).query
+    def _sample(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Query:
+        members = self._sets._sample(batch, device, generator).query
         greatest = self._protocol.removal(members).bool()
         return Query(members & ~greatest, greatest)
 

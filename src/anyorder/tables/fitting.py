@@ -14,11 +14,11 @@ from anyorder.heads.densities import Head
 from anyorder.heads.mixed import MixedConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
-from anyorder.lattice.edges import row_masses
 from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw
 from anyorder.lattice.query_mixtures import MixtureQueries, any_queries
+from anyorder.lattice.training_law import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp

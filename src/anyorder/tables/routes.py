@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, StrictBool
 
 import anyorder.tables.routes as messages
 from anyorder.errors import QueryError
-from anyorder.lattice.query_mixtures import question_words
+from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.serve.batching import REFUSALS, Desk, Message, Seed, answer, part_seed
 from anyorder.tables.answering import Conditionals, Draws, Gaps, Likelihood, TableAnswering
 from anyorder.tables.categories import CategoryColumn
@@ -351,7 +351,7 @@ def describe_table(model: TableModel) -> dict[str, Any]:
         "domain": "table",
         "columns": [_described(column, details[column.name]) for column in columns],
         "parameters": model.model_.num_parameters,
-        "trained_for": question_words(model.queries_, table.names),
+        "trained_for": describe_queries(model.queries_, table.names),
     }
 
 

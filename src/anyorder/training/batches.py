@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.inference.model import AnyOrderModel
-from anyorder.lattice.random_sets import draws
+from anyorder.lattice.random_sets import categorical
 from anyorder.training.distributed import Team
 from anyorder.training.losses import Objective
 from anyorder.training.settings import TrainingSettings
@@ -75,7 +75,7 @@ class Rows:
 
     def _index(self, step: int, size: int, generator: torch.Generator) -> Tensor:
         if self.weights is not None:
-            return draws(self.weights.double(), size, generator=generator)
+            return categorical(self.weights.double(), size, generator=generator)
         rounds, places = divmod(step * size, len(self.x))
         found: list[Tensor] = []
         while size:

@@ -1,35 +1,36 @@
-r"""The lattice of masks, and what a query law and a protocol induce on it.
+r"""The training law: the distribution over lattice edges that a query law and a protocol induce.
 
-The nodes of the lattice are the sets of variables, its edges (i, e) the univariate conditionals
-p(x_i | x_e). A protocol answers a question by a walk over edges: under `RemoveGreatest` the path of
-a set S visits, for t = 0..|S|-1, the edge whose e holds the t smallest members of S and whose i is
-the next one. So a query law M and a protocol w induce a law over edges: how often inference
-evaluates each conditional. Training draws its masks from that law (Shih, Sadigh and Ermon 2022,
+**Lattice.** Its nodes are the sets of variables; its edges (i, e) are the univariate conditionals
+p(x_i | x_e). A protocol answers a query by a path of edges. Under `RemoveGreatest` the path of a
+set S visits, for t = 0..|S|-1, the edge whose e holds the t smallest members of S and whose i is
+the next one. A query law M and a protocol w thus induce a law over edges: how often inference
+evaluates each conditional. Training samples its masks from that law (Shih, Sadigh and Ermon 2022,
 section 3.2 (B)).
 
-The paper defines it in two ways, and both are here:
+The paper defines this law in two ways, and both are here:
 
     weighting="path"   each query counts once, its edges share it    appendix B, the published runs
-    weighting="edge"   each edge of each query counts once           Alg. 1, Eq. 5-6
+    weighting="edge"   each edge of each query counts once           Alg. 1, Eq. 5 and 6
 
-and its cardinality reweighting, ``reweight=True``, multiplies the mass of an edge by 1 + |e|. The
-paper draws from the result by sampling-importance-resampling (``method="sir"``), which is biased;
-here it is drawn exactly.
+Its cardinality reweighting, ``reweight=True``, multiplies the mass of an edge by 1 + |e| (D^CR of
+Eq. 7). The paper samples the result by sampling-importance-resampling (``method="sir"``), which is
+biased. The default here, ``method="exact"``, is unbiased.
 
-**Tossing coins.** A set whose size is uniform on 0..n, and which is uniform given its size, can be
-had without counting: draw p uniformly, then toss a coin of probability p for each of the n
-variables. Now turn an edge round and ask for its target first. For M = `UniformCardinality(N)`
-under `path`, i is a uniform member of S, so it is uniform on 1..N; the other members of S are a set
-of uniform size among the other variables: coins. And e is what these coins say about the variables
-*before i*. The coins after i need not be tossed. So
+**Exact sampling for uniform sizes.** A set whose size is uniform on 0..n, and which is uniform
+given its size, is a Beta-Bernoulli set: sample p uniformly on (0, 1), then include each of the n
+variables with probability p. Now sample the target of an edge first. For M =
+`UniformCardinality(N)` under `path`, i is a uniform member of S, so it is uniform on 1..N. The
+other members of S are a set of uniform size among the other variables, hence Beta-Bernoulli. And e
+is the part of that set which comes *before i*, so variables after i need no sampling:
 
-    i uniform on 1..N,   p uniform on (0, 1),   e = the j < i whose coin of probability p is heads
+    i uniform on 1..N,   p uniform on (0, 1),   e = each j < i independently with probability p
 
-is the law that the paper's appendix draws with three sorts a row. A weight that depends on sizes
-only changes the laws of i and p: `tosses.py` has all eight. Rows with missing values use their
-available variables in place of all: a uniform size stays uniform among them.
+is the law for which the paper's appendix B sorts three times a row. A weight that depends on sizes
+only changes the laws of i and p: `uniform_queries.py` has all eight cases. Rows with missing values
+use their available variables in place of all: a uniform size stays uniform among them.
 
-All other laws draw a query by the mass of its edges (`weighted_queries.py`), then one of its edges.
+**All other laws.** `weighted_queries.py` samples a query by the mass of its edges; then one edge of
+its path is sampled.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
@@ -42,35 +43,35 @@ from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.lattice.query_laws import Query, QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import MixtureQueries
-from anyorder.lattice.random_sets import beta, coins, source_device
-from anyorder.lattice.uniform import Weighting, conditional_toss, linear, marginal_toss
-from anyorder.lattice.weighted import (
+from anyorder.lattice.random_sets import bernoulli_sets, beta, source_device
+from anyorder.lattice.uniform_queries import sample_conditional, sample_linear, sample_marginal
+from anyorder.lattice.weighted_queries import (
     WeightedLaw,
-    by_parts,
+    Weighting,
     has_masses,
     is_mixture,
     masses,
-    rejected,
+    rejection_sampled,
+    sample_components,
     weighted_queries,
 )
 
 Method = Literal["exact", "sir"]
 
 PAPER_POOL = 100
-"""How many masks the paper's resampling draws for each one that it keeps (appendix B)."""
-
+"""Number of edges that the paper's resampling samples for each one kept (appendix B)."""
 
 MAX_POOL = 2**24
-"""As many weights as torch can resample from."""
+"""Largest number of weights that `torch.multinomial` takes."""
 
 
 class Edges(NamedTuple):
-    """Edges of the lattice, one a row: predict `target` from `observed`."""
+    """Edges (i, e) of the lattice, one a row: `target` is predicted from `observed`."""
 
     observed: Tensor
-    """The set e: booleans of shape ``(batch, vars)``."""
+    """Set e: booleans of shape ``(batch, vars)``."""
     target: Tensor
-    """The variable i, not in e: whole numbers of shape ``(batch,)``."""
+    """Variable i, not in e: whole numbers of shape ``(batch,)``."""
 
 
 def training_masks(
@@ -85,21 +86,24 @@ def training_masks(
     available: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Edges:
-    """Draws edges from the law that `law` and `protocol` induce on the lattice.
+    """Samples edges from the law that `law` and `protocol` induce on the lattice.
 
-    Questions that ask nothing have no edges and are passed over.
+    Queries of no variable have no edges and are skipped.
 
     Args:
-        law: The questions that will be asked: a query law, or a mask distribution M for marginals.
-        protocol: How they are taken apart.
-        batch: How many edges.
+        law: Query law of the inference ahead, or a mask distribution M for marginals.
+        protocol: Decomposition protocol w.
+        batch: Number of edges.
         weighting: "path" (each query counts once) or "edge" (each of its edges counts once).
-        reweight: Whether to multiply the mass of an edge by 1 + |e| (the paper's D^CR).
+        reweight: True multiplies the mass of an edge by 1 + |e| (the paper's D^CR).
         method: "exact", or "sir" for the paper's sampling-importance-resampling, which is biased.
-        pool: With "sir": how many edges are drawn for each one kept.
-        available: Booleans ``(batch, vars)``: the variables that each row has. Questions are then
-            restricted to them, row by row.
-        generator: The source of randomness.
+        pool: With "sir", the number of edges sampled for each one kept.
+        available: Variables that each row has, booleans of shape ``(batch, vars)``. Queries are
+            restricted to them row by row. All by default.
+        generator: Source of randomness.
+
+    Returns:
+        `observed` of shape ``(batch, vars)`` and `target` of shape ``(batch,)``.
 
     Reference:
         Shih, Sadigh and Ermon (2022), Eq. 6, Eq. 7 and appendix B.
@@ -136,17 +140,17 @@ def row_masses(
     weighting: Weighting = "path",
     reweight: bool = False,
 ) -> Tensor:
-    """How much rows with gaps count, relative to a row with all its variables.
+    """Returns the weights of rows with missing values, relative to a complete row.
 
-    `training_masks` draws one edge a row. The loss of a row is to be weighted by the mass of its
-    edges: under `path` every row asks one query, which counts once, or by the mean of 1 + |e| on
-    its path if reweighted; under `edge` every edge counts once, and a row with fewer variables has
-    fewer of them (without reweighting, as many as the share of its variables that are available).
+    `training_masks` samples one edge a row, so the loss of a row is weighted by the mass of its
+    edges. Under `path` every row has one query, which counts once, or by the mean of 1 + |e| on its
+    path if reweighted. Under `edge` every edge counts once, and a row with fewer variables has
+    fewer edges: without reweighting, in proportion to the variables available.
 
     Args:
-        law: As in `training_masks`; its masses must be known: sets of one size alike, a list, or a
-            mixture of such laws.
-        available: Booleans ``(batch, vars)``.
+        law: Query law whose masses are known: exchangeable, a list of queries, or a mixture of
+            such laws.
+        available: Variables that each row has, booleans of shape ``(batch, vars)``.
         weighting: As in `training_masks`.
         reweight: As in `training_masks`.
 
@@ -160,17 +164,19 @@ def row_masses(
         return torch.ones(len(have), dtype=torch.float64, device=have.device)
     rows = torch.cat([torch.ones_like(have[:1]), have])
     mass = _total_masses(WeightedLaw(queries, weighting, reweight), rows)
-    if weighting == "path":  # given that something is asked
+    if weighting == "path":  # given that something is queried
         mass = mass / _total_masses(WeightedLaw(queries, weighting, False), rows)
     return (mass[1:] / mass[0]).to(have.device)
 
 
 def _total_masses(law: WeightedLaw, available: Tensor) -> Tensor:
-    """The mass of all edges of each row: float64 ``(batch,)``."""
+    """Returns the mass of all edges of each row: float64 ``(batch,)``."""
     queries = law.queries
     parts = queries.laws if isinstance(queries, MixtureQueries) else (queries,)
     if not all(has_masses(part) for part in parts):
-        raise ConfigError(f"The masses of {queries!r} are not known, so rows cannot have gaps.")
+        raise ConfigError(
+            f"The masses of {queries!r} are unknown, so rows must not have missing values."
+        )
     weights = queries.weights if isinstance(queries, MixtureQueries) else torch.ones(1)
     total = torch.zeros(len(available), dtype=torch.float64)
     for part, weight in zip(parts, weights.tolist(), strict=True):
@@ -180,7 +186,7 @@ def _total_masses(law: WeightedLaw, available: Tensor) -> Tensor:
 
 
 def check_same_variables(law: QueryLaw, protocol: object) -> None:
-    """Refuses what is no protocol, or ranks another number of variables than the law draws."""
+    """Refuses a `protocol` that is none, or that is over other variables than the law."""
     if not isinstance(protocol, DecompositionProtocol):
         got = protocol.__name__ if isinstance(protocol, type) else type(protocol).__name__
         raise ConfigError(
@@ -204,30 +210,30 @@ def _exact(
 ) -> Edges:
     if is_mixture(law.queries):
 
-        def draw(part: WeightedLaw, rows: int, have: Tensor | None, source: Any) -> Edges:
+        def sample(part: WeightedLaw, rows: int, have: Tensor | None, source: Any) -> Edges:
             return _exact(part, protocol, rows, have, source)
 
-        return Edges(*by_parts(law, batch, available, generator, draw))
+        return Edges(*sample_components(law, batch, available, generator, sample))
     if isinstance(protocol, RemoveGreatest) and is_uniform(law.queries):
-        return _tossed(law, protocol, batch, available, generator)
+        return _uniform_edges(law, protocol, batch, available, generator)
     queries = weighted_queries(law, batch, available, generator)
-    return _cut(queries, protocol, reweight=law.reweight, generator=generator)
+    return _edge_of_path(queries, protocol, reweight=law.reweight, generator=generator)
 
 
 def is_uniform(law: QueryLaw) -> bool:
-    """Whether all numbers asked 1..N are equally likely, which is when coins can be tossed."""
-    sizes = law.log_asked_sizes(law.num_variables)
+    """True if all query sizes 1..N are equally likely, as `uniform_queries` assumes."""
+    sizes = law.log_query_sizes(law.num_variables)
     return sizes is not None and bool(sizes[1].isfinite() and (sizes[1:] == sizes[1]).all())
 
 
-def _tossed(
+def _uniform_edges(
     law: WeightedLaw,
     protocol: RemoveGreatest,
     batch: int,
     available: Tensor | None,
     generator: torch.Generator | None,
 ) -> Edges:
-    """Edges by coins: see `tosses.py`."""
+    """Samples edges of uniform queries in closed form; see `uniform_queries.py`."""
     device = source_device(generator, available)
     if available is None:
         position = protocol.position.to(device, torch.int32)[None]  # (1, vars)
@@ -235,36 +241,36 @@ def _tossed(
     else:
         position = protocol.rank(available).to(torch.int32)  # the row's own variables come first
         n = available.sum(dim=1)
-    toss = conditional_toss if law.queries.asks_rest else marginal_toss
-    i, first, second, sure = toss(n, law.weighting, law.reweight, generator)
+    sample = sample_conditional if law.queries.queries_rest else sample_marginal
+    i, first, second, sure = sample(n, law.weighting, law.reweight, generator)
     probability = beta(first, second, generator=generator)
-    heads = coins(probability, protocol.num_variables, generator=generator)
+    included = bernoulli_sets(probability, protocol.num_variables, generator=generator)
     place = (i - 1).to(torch.int32)[:, None]
-    if law.queries.asks_rest:
-        heads &= position > place
-        observed = heads.logical_or_(position < place)
+    if law.queries.queries_rest:
+        included &= position > place
+        observed = included.logical_or_(position < place)
         observed = observed if available is None else observed & available
     else:
         if sure is not None:
-            heads |= position == sure.to(torch.int32)[:, None]
-        observed = heads.logical_and_(position < place)
+            included |= position == sure.to(torch.int32)[:, None]
+        observed = included.logical_and_(position < place)
     if available is None:
         return Edges(observed, protocol.canonical_order.to(device)[i - 1])
     return Edges(observed, (position == place).int().argmax(dim=1))
 
 
-def _cut(
+def _edge_of_path(
     queries: Query,
     protocol: DecompositionProtocol,
     *,
     reweight: bool,
     generator: torch.Generator | None,
 ) -> Edges:
-    """One edge of each query's path: t uniform, or in proportion to 1 + |e| = 1 + g + t."""
-    asked, given = queries.query.sum(dim=1), queries.given.sum(dim=1)
-    one = torch.ones_like(asked)
+    """Samples one edge of each path: t uniform, or in proportion to 1 + |e| = 1 + g + t."""
+    queried, given = queries.query.sum(dim=1), queries.given.sum(dim=1)
+    one = torch.ones_like(queried)
     intercept, slope = (given, one) if reweight else (one, 0 * one)
-    step = linear(intercept, slope, asked, generator)[:, None] - 1
+    step = sample_linear(intercept, slope, queried, generator)[:, None] - 1
     rank = protocol.rank(queries.query, generator=generator)
     observed = queries.given | (queries.query & (rank < step))
     return Edges(observed, (rank == step).int().argmax(dim=1))
@@ -277,15 +283,15 @@ def _resampled(
     pool: int,
     generator: torch.Generator | None,
 ) -> Edges:
-    """The paper's way (appendix B): a pool along paths, resampled without replacement."""
+    """Samples by the paper's appendix B: a pool along paths, resampled without replacement."""
     if pool * batch > MAX_POOL:
         raise ConfigError(
             f"`pool` times `batch` must be at most {MAX_POOL} to be resampled; got {pool * batch}. "
             'Use method="exact".'
         )
     plain = law._replace(weighting="path", reweight=False)
-    queries = rejected(plain, pool * batch, None, generator)
-    edges = _cut(queries, protocol, reweight=False, generator=generator)
+    queries = rejection_sampled(plain, pool * batch, None, generator)
+    edges = _edge_of_path(queries, protocol, reweight=False, generator=generator)
     weight = torch.ones(pool * batch, dtype=torch.float64, device=edges.target.device)
     if law.weighting == "edge":
         weight *= queries.query.sum(dim=1)

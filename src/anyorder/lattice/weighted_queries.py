@@ -1,0 +1,250 @@
+"""Queries, sampled in proportion to the mass of their edges.
+
+A query with g given and c queried variables has c edges, at |e| = g, ..., g + c - 1. Its mass is 1
+under `path` weighting and c under `edge` weighting, times the mean of 1 + |e| under cardinality
+reweighting (the paper's D^CR). Three samplers cover all query laws:
+
+    exchangeable laws    a table of masses by size, then a uniform set of that size
+    lists of queries     the mass of each query
+    any other law        rejection sampling
+
+Mixtures whose components have known masses sample the component first, by its total mass.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor
+
+from anyorder.errors import ConfigError
+from anyorder.lattice.masks import check_nonempty
+from anyorder.lattice.query_laws import Query, QueryLaw
+from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.random_sets import (
+    categorical,
+    categorical_by_row,
+    rejection_sample,
+    source_device,
+    subsets,
+    uniform,
+)
+
+Weighting = Literal["path", "edge"]
+"""Unit that counts once in the training law: a query ("path") or each of its edges ("edge")."""
+
+
+class WeightedLaw(NamedTuple):
+    """Query law with the weighting of its edges."""
+
+    queries: QueryLaw
+    weighting: Weighting
+    reweight: bool
+
+    def query_mass(self, given: Tensor, queried: Tensor) -> Tensor:
+        """Returns the mass of a query with so many given and queried variables, elementwise."""
+        mass = queried.double() if self.weighting == "edge" else torch.ones_like(queried).double()
+        mean_cardinality = given + (queried.double() - 1) / 2
+        return mass * (1 + mean_cardinality) if self.reweight else mass
+
+
+def weighted_queries(
+    law: WeightedLaw, batch: int, available: Tensor | None, generator: torch.Generator | None
+) -> Query:
+    """Samples queries by the mass of their edges, each restricted to its row's variables."""
+    if is_mixture(law.queries):
+        return Query(*sample_components(law, batch, available, generator, weighted_queries))
+    if _has_sizes(law.queries):
+        return _queries_by_size(law, size_masses(law, batch, available), available, generator)
+    if law.queries.listed is not None:
+        return _listed_queries(law, law.queries.listed[0], batch, available, generator)
+    return rejection_sampled(law, batch, available, generator)
+
+
+def weighted_queries_of_one_size(
+    law: WeightedLaw, batch: int, generator: torch.Generator | None
+) -> Query:
+    """Samples queries with equal numbers of given and of queried variables, where possible.
+
+    Each row has the law of `weighted_queries`; the rows of a batch share their sizes.
+    """
+    queries, device = law.queries, source_device(generator)
+    if is_mixture(queries):
+        totals = _component_masses(law, 1, None)[0].to(device)
+        part = queries.laws[int(categorical(totals, 1, generator=generator))]
+        return weighted_queries_of_one_size(law._replace(queries=part), batch, generator)
+    if not _has_sizes(queries):
+        return weighted_queries(law, batch, None, generator)
+    sizes = check_nonempty(size_masses(law, 1, None).to(device))
+    size = categorical(sizes[0], 1, generator=generator)
+    only = torch.nn.functional.one_hot(size, sizes.shape[1]).double().expand(batch, -1)
+    return _queries_by_size(law, only, None, generator, one_size=True)
+
+
+def is_mixture(law: QueryLaw) -> TypeGuard[MixtureQueries]:
+    """True for a mixture whose components all have known masses."""
+    return isinstance(law, MixtureQueries) and all(has_masses(part) for part in law.laws)
+
+
+def has_masses(law: QueryLaw) -> bool:
+    """True if the masses of the law's queries are known."""
+    return _has_sizes(law) or law.listed is not None
+
+
+def _has_sizes(law: QueryLaw) -> bool:
+    """True for an exchangeable law: queries with equal numbers of variables are equally likely."""
+    return law.log_query_sizes(law.num_variables) is not None
+
+
+def sample_components(
+    law: WeightedLaw,
+    batch: int,
+    available: Tensor | None,
+    generator: torch.Generator | None,
+    sample: Callable[[WeightedLaw, int, Tensor | None, torch.Generator | None], tuple[Tensor, ...]],
+) -> tuple[Tensor, ...]:
+    """Samples a component of a mixture for each row by its mass, then calls `sample` on it."""
+    device = source_device(generator, available)
+    choice = categorical_by_row(
+        _component_masses(law, batch, available).to(device), generator=generator
+    )
+    result: tuple[Tensor, ...] = ()
+    for k in choice.unique().tolist():
+        rows = (choice == k).nonzero().squeeze(1)
+        have = None if available is None else available[rows]
+        part = law._replace(queries=law.queries.laws[k])  # type: ignore[attr-defined]
+        sampled = sample(part, len(rows), have, generator)
+        result = result or tuple(t.new_empty(batch, *t.shape[1:]) for t in sampled)
+        for whole, piece in zip(result, sampled, strict=True):
+            whole[rows] = piece
+    return result
+
+
+def _component_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
+    """Returns the mass of each component of a mixture: ``(batch, components)``."""
+    parts = [law._replace(queries=part) for part in law.queries.laws]  # type: ignore[attr-defined]
+    totals = torch.stack([masses(part, batch, available).sum(dim=1) for part in parts], dim=1)
+    return check_nonempty(totals * law.queries.weights)  # type: ignore[attr-defined]
+
+
+def masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
+    """Returns the masses of queries, by size or one by one: ``(batch, sizes or queries)``."""
+    if law.queries.listed is None:
+        return size_masses(law, batch, available)
+    (given, query), probabilities = law.queries.listed
+    have = torch.ones(1, given.shape[1]) if available is None else available.float().cpu()
+    sizes = [(have @ sets.float().T).round().long() for sets in (given, query)]
+    return (probabilities * law.query_mass(*sizes) * (sizes[1] > 0)).expand(batch, -1)
+
+
+def size_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tensor:
+    """Returns the mass of all queries of c = 0..N variables: float64 ``(batch, N + 1)``."""
+    n = law.queries.num_variables
+    counts = torch.full((batch,), n) if available is None else available.sum(dim=1).cpu()
+    table = torch.zeros(batch, n + 1, dtype=torch.float64)
+    for a in sorted(set(counts.tolist()), reverse=True):
+        sizes = law.queries.log_query_sizes(a)
+        assert sizes is not None
+        queried = torch.arange(a + 1)
+        table[counts == a, : a + 1] = sizes.exp() * _mean_mass(law, queried, a) * (queried > 0)
+    return table
+
+
+def _mean_mass(law: WeightedLaw, queried: Tensor, num_available: int) -> Tensor:
+    """Returns the mean mass of the queries of each size among the available variables."""
+    if not law.queries.gives_part:
+        given = num_available - queried if law.queries.queries_rest else torch.zeros_like(queried)
+        return law.query_mass(given, queried)
+    among = torch.full_like(queried, num_available)
+    odds = _given_odds(queried, among, num_available)
+    given = torch.arange(num_available + 1)
+    mass = law.query_mass(given, queried[:, None])
+    return (odds * mass).sum(dim=1) / odds.sum(dim=1).clamp(min=1e-300)
+
+
+def _given_odds(queried: Tensor, num_available: Tensor, most: int) -> Tensor:
+    """Returns the odds of 0..most given variables of `PartialQueries`: ``(batch, most + 1)``."""
+    given = torch.arange(most + 1, device=queried.device)
+    odds = 1 / (given + queried[:, None] + 1).double()
+    return odds.masked_fill(given > (num_available - queried)[:, None], 0)
+
+
+def _queries_by_size(
+    law: WeightedLaw,
+    table: Tensor,
+    available: Tensor | None,
+    generator: torch.Generator | None,
+    *,
+    one_size: bool = False,
+) -> Query:
+    """Samples queries of an exchangeable law by the mass of each size, ``(batch, N + 1)``.
+
+    With `one_size`, all rows have equally many given variables.
+    """
+    device = source_device(generator, available)
+    sizes = categorical_by_row(check_nonempty(table.to(device)), generator=generator)
+    everything = torch.ones(len(table), law.queries.num_variables, dtype=torch.bool, device=device)
+    have = everything if available is None else available
+    queried = subsets(sizes, have, generator=generator)
+    rest = have & ~queried
+    if law.queries.gives_part:
+        odds = _given_odds(sizes, have.sum(dim=1), have.shape[1])
+        counts = torch.arange(have.shape[1] + 1, device=device)
+        odds = odds * law.query_mass(counts, sizes[:, None])
+        number = categorical_by_row(odds[:1] if one_size else odds, generator=generator)
+        return Query(subsets(number.expand(len(rest)), rest, generator=generator), queried)
+    return Query(rest if law.queries.queries_rest else torch.zeros_like(rest), queried)
+
+
+def _listed_queries(
+    law: WeightedLaw,
+    queries: Query,
+    batch: int,
+    available: Tensor | None,
+    generator: torch.Generator | None,
+) -> Query:
+    """Samples queries of a list by the mass of their edges."""
+    device = source_device(generator, available)
+    mass = check_nonempty(masses(law, batch, available).to(device))
+    choice = categorical_by_row(mass, generator=generator)
+    given, query = (sets.to(device)[choice] for sets in queries)
+    return Query(given, query) if available is None else Query(given & available, query & available)
+
+
+def rejection_sampled(
+    law: WeightedLaw, batch: int, available: Tensor | None, generator: torch.Generator | None
+) -> Query:
+    """Samples queries of any law by rejection, accepting in proportion to their mass."""
+    device = source_device(generator, available)
+    n = law.queries.num_variables
+    counts = torch.full((batch,), n, device=device) if available is None else available.sum(dim=1)
+    bound = _greatest_mass(law, counts)
+
+    def sample(rows: Tensor) -> tuple[Tensor, ...]:
+        given, query = law.queries._sample(len(rows), device, generator)
+        if available is None:
+            return given, query
+        return given & available[rows], query & available[rows]
+
+    def accept(rows: Tensor, sampled: tuple[Tensor, ...]) -> Tensor:
+        given, queried = sampled[0].sum(dim=1), sampled[1].sum(dim=1)
+        mass = law.query_mass(given, queried) * (queried > 0)
+        if (mass > bound[rows]).any():
+            raise ConfigError(
+                f"{law.queries!r} samples larger sets than it declares: raise its "
+                "`max_cardinality` or `max_sizes`."
+            )
+        chance = uniform(rows.shape, device=device, generator=generator)
+        return chance * bound[rows] < mass
+
+    return Query(*rejection_sample(sample, accept, batch, device=device))
+
+
+def _greatest_mass(law: WeightedLaw, num_available: Tensor) -> Tensor:
+    """Returns a bound on the mass of a query among so many variables: float64 ``(batch,)``."""
+    most_given, most_queried = law.queries.max_sizes
+    if law.weighting == "path":  # a given variable adds more mass than a queried one
+        given = num_available.sub(1).clamp(max=most_given)
+        return law.query_mass(given, (num_available - given).clamp(max=most_queried))
+    queried = num_available.clamp(max=most_queried)
+    return law.query_mass((num_available - queried).clamp(max=most_given), queried)
