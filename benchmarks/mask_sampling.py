@@ -25,9 +25,10 @@ from rich.table import Table
 
 from anyorder import RemoveGreatest, UniformCardinality, lexicographic, training_masks
 from anyorder.cli.app import run
+from anyorder.cli.console import print_json
 from anyorder.errors import check_count
 from anyorder.lattice.enumeration import all_sets, edge_law, node_law
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 from anyorder.reproduce.table7 import POOL, papers_way
 from benchmarks.measuring import peak_bytes, seconds, standard_error
 

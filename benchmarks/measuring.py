@@ -14,7 +14,8 @@ from rich.table import Table
 from torch import Tensor, float64, tensor, trapezoid
 from torch.profiler import ProfilerActivity, profile
 
-from anyorder.reproduce.record import Record, Row, print_json
+from anyorder.cli.console import print_json
+from anyorder.reproduce.record import Record, Row
 
 Work = Callable[[], object]
 

@@ -29,8 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.cli.app import run
+from anyorder.cli.console import print_json
 from anyorder.errors import check_count
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 from anyorder.reproduce.robot_models import SCALES
 from anyorder.robots.kitchen import toy_demonstrations
 from anyorder.robots.policies import CloningPolicy, ConditionalPolicy, FittedPolicy

@@ -37,9 +37,10 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.cli.app import run
+from anyorder.cli.console import print_json
 from anyorder.cli.options import Json, Whole
 from anyorder.errors import check_count
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 from anyorder.tables.model import TableModel
 
 ROWS = 2000

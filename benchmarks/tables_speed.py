@@ -25,12 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.cli.app import run
+from anyorder.cli.console import print_json
 from anyorder.errors import check_count
 from anyorder.heads.densities import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 from anyorder.tables.files import read_chunks
 from anyorder.tables.model import TableModel
 from benchmarks.measuring import seconds, standard_error

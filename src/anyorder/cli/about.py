@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anyorder.cli.console import note, show
+from anyorder.cli.console import note, print_json, show
 from anyorder.cli.runs import DOMAINS
 from anyorder.domains import as_model, read_saved
 from anyorder.errors import ConfigError
 from anyorder.images.model import ImageModel
 from anyorder.lattice.query_mixtures import question_words
-from anyorder.reproduce.record import print_json
 from anyorder.saving.checkpoint import describe
 from anyorder.tables.model import TableModel
 from anyorder.text.model import TextModel

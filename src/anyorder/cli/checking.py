@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from anyorder.cli.console import note, show
+from anyorder.cli.console import note, print_json, show
 from anyorder.cli.runs import opened, table_chunks
 from anyorder.cli.streams import printable, reading
 from anyorder.diagnostics.calibration import LEVELS
@@ -16,7 +16,6 @@ from anyorder.diagnostics.gaps import Gap, percent
 from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.images.cli import images_for
 from anyorder.images.model import EVALUATED, ImageModel
-from anyorder.reproduce.record import print_json
 from anyorder.tables.answers import CHECKED_ROWS
 from anyorder.tables.evaluation import SEEN, RowPrint
 from anyorder.tables.model import TableModel

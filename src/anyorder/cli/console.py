@@ -4,9 +4,10 @@ What a verb must not write to.
 """
 
 import datetime
+import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
@@ -139,6 +140,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, pd.Timedelta | datetime.timedelta):
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Prints a JSON object as one line, the last of standard output."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def check_target(out: str | Path, *sources: str | Path | None) -> None:

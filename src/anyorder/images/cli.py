@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyorder.cli.console import check_target, note, show
+from anyorder.cli.console import check_target, note, print_json, show
 from anyorder.cli.notation import shell
 from anyorder.cli.resume import making_room, told_by_flags
 from anyorder.cli.runs import finished_step, read_run, tell_fitted
@@ -36,7 +36,6 @@ from anyorder.images.holes import (
 )
 from anyorder.images.model import IMAGE_SETTINGS, VALID_ROWS, ImageModel, check_affordable
 from anyorder.images.public_sets import BUNDLED, READERS, load_images
-from anyorder.reproduce.record import print_json
 from anyorder.training.settings import is_first_process
 
 ROWS = 6

@@ -24,6 +24,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from anyorder.cli.console import print_json
 from anyorder.errors import ConfigError
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.training.losses import Objective
@@ -120,11 +121,6 @@ def check_record(path: Path | None) -> None:
         raise ConfigError(
             f'`record` must be a file that can be written; got "{path}": {error}.'
         ) from error
-
-
-def print_json(document: dict[str, Any]) -> None:
-    """Prints one JSON object as one line, the last of standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def _git(*arguments: str) -> str | None:

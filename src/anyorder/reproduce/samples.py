@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from anyorder.cli.console import note
+from anyorder.cli.console import note, print_json
 from anyorder.errors import check_seed
 from anyorder.images.cli import images_for
 from anyorder.images.files import write_image
 from anyorder.images.holes import Hole, half_hole, picture_grid, random_hole, rectangle_hole
 from anyorder.images.model import ImageModel
-from anyorder.reproduce.record import print_json
 from anyorder.reproduce.text_models import read_text
 from anyorder.text.data import chunks, decode
 from anyorder.text.model import TextModel

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from anyorder.cli.console import print_json
 from anyorder.errors import check_count, check_seed
 from anyorder.lattice.edges import training_masks
 from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
@@ -27,7 +28,7 @@ from anyorder.lattice.protocols import (
 )
 from anyorder.lattice.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
 from anyorder.lattice.uniform import Weighting
-from anyorder.reproduce.record import Record, Row, check_record, print_json
+from anyorder.reproduce.record import Record, Row, check_record
 
 POOL = 100
 """The appendix draws this many masks for each one that it keeps."""

@@ -12,7 +12,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anyorder.cli.console import check_target, note, plain, records, show, show_rows, words
+from anyorder.cli.console import (
+    check_target,
+    note,
+    plain,
+    print_json,
+    records,
+    show,
+    show_rows,
+    words,
+)
 from anyorder.cli.notation import (
     Question,
     check_questions,
@@ -25,7 +34,6 @@ from anyorder.cli.resume import making_room, told_by_flags
 from anyorder.cli.runs import finished_step, read_run, told_by
 from anyorder.cli.streams import STREAM, reading, told, writing
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
-from anyorder.reproduce.record import print_json
 from anyorder.tables.advice import (
     declaring,
     doubts,

@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from anyorder.cli.console import note, show
+from anyorder.cli.console import note, print_json, show
 from anyorder.cli.notation import read_names
 from anyorder.cli.runs import of_kind, table_chunks
 from anyorder.diagnostics.evaluation import RowSample
@@ -39,7 +39,6 @@ from anyorder.errors import (
 )
 from anyorder.lattice.masks import Bernoulli
 from anyorder.lattice.query_laws import ConditionalQueries
-from anyorder.reproduce.record import print_json
 from anyorder.tables.answers import How
 from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, SEEN, RowPrint, Skill, column_skill

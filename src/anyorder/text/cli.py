@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, show
+from anyorder.cli.console import note, print_json, show
 from anyorder.cli.notation import shell
 from anyorder.cli.resume import making_room, told_by_flags
 from anyorder.cli.runs import finished_step, read_run, tell_fitted
@@ -17,7 +17,6 @@ from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError
 from anyorder.images.files import ENDINGS
-from anyorder.reproduce.record import print_json
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
 from anyorder.text.model import TEXT_SETTINGS, VALID_ROWS, TextModel
 from anyorder.training.settings import is_first_process
