@@ -33,7 +33,7 @@ from anyorder.lattice.edges import training_masks
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.report.page import Code, Grid, Page, Section, Words
-from anyorder.reproduce.table7 import papers_way
+from anyorder.reproduce.table7 import papers_sampler
 from anyorder.saving.run_folder import replace_text
 from anyorder.text.model import TextModel
 
@@ -115,7 +115,7 @@ def _sampling(seed: int) -> list[str]:
     def exact() -> object:
         return training_masks(law, protocol, BATCH, reweight=True, generator=generator)
 
-    slow = _seconds(lambda: papers_way(BATCH, VARIABLES, generator))
+    slow = _seconds(lambda: papers_sampler(BATCH, VARIABLES, generator))
     return _row(f"{BATCH} training masks of {VARIABLES} variables", slow, _seconds(exact))
 
 
