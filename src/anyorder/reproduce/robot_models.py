@@ -19,7 +19,14 @@ from anyorder.diagnostics.calibration import NumberCalibration
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.predictions import SHARES, predictions
 from anyorder.lattice.query_laws import ConditionalQueries, Query
-from anyorder.robots.demonstrations import Demonstrations, Environment, Policy, SplitDemonstrations
+from anyorder.robots.episodes import (
+    Demonstrations,
+    Environment,
+    Episode,
+    Policy,
+    SplitDemonstrations,
+    rollouts,
+)
 from anyorder.robots.files import load_kitchen
 from anyorder.robots.kitchen import SCORED, Kitchen, ToyKitchen, need_simulator, toy_demonstrations
 from anyorder.robots.policies import (
@@ -31,7 +38,6 @@ from anyorder.robots.policies import (
     Law,
     SharedAutonomy,
 )
-from anyorder.robots.rollouts import Episode, rollouts
 from anyorder.training.settings import TrainingSettings
 
 OTHER_SEED, WILLED_SEED = 1_000, 2_000
