@@ -29,7 +29,7 @@ from anyorder.cli.console import print_json
 from anyorder.errors import check_count
 from anyorder.lattice.enumeration import all_sets, edge_law, node_law
 from anyorder.reproduce.record import Record, Row, check_record
-from anyorder.reproduce.table7 import POOL, papers_way
+from anyorder.reproduce.table7 import POOL, papers_sampler
 from benchmarks.measuring import peak_bytes, seconds, standard_error
 
 SHAPES = {"N250": (512, 250), "N3072": (128, 3072)}
@@ -45,7 +45,7 @@ def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[s
         return training_masks(law, protocol, batch, reweight=True, generator=generator)
 
     def paper() -> object:
-        return papers_way(batch, num_variables, generator)
+        return papers_sampler(batch, num_variables, generator)
 
     def floor() -> object:
         bits = torch.empty(batch, num_variables, dtype=torch.bool)

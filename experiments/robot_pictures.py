@@ -19,9 +19,9 @@ from anyorder.cli.app import run
 from anyorder.errors import ConfigError, check_count
 from anyorder.images.files import write_image
 from anyorder.reproduce.robot_models import EVERY_FEW, POLICY
+from anyorder.robots.episodes import Episode, rollout
 from anyorder.robots.kitchen import Kitchen, need_simulator
 from anyorder.robots.policies import CloningPolicy, ConditionalPolicy, SharedAutonomy
-from anyorder.robots.rollouts import Episode, rollout
 
 SIZE = (180, 240)
 """Height and width of a picture."""

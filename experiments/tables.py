@@ -19,8 +19,8 @@ from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
 from anyorder.reproduce.table6 import BY_SEED
 from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
+from anyorder.reproduce.tables4_5 import MILLISECONDS
 from anyorder.reproduce.text_models import FIGURE3, TABLE1
-from anyorder.reproduce.uci_models import MILLISECONDS
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
 from experiments.speed_results import images, mask_sampling, queries, robot, serve

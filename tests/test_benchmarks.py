@@ -10,7 +10,7 @@ import torch
 from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicographic
 from anyorder.lattice.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.reproduce.record import Paired, Record, Row
-from anyorder.reproduce.table7 import papers_way
+from anyorder.reproduce.table7 import papers_sampler
 from anyorder.tables.mixture import TableMixture
 from anyorder.tables.model import TableModel
 from benchmarks import (
@@ -41,7 +41,7 @@ from experiments import (
 
 
 def test_mask_sampling_compares_the_same_law(generator):
-    masks = torch.cat([papers_way(200, 4, generator) for _ in range(20)])
+    masks = torch.cat([papers_sampler(200, 4, generator) for _ in range(20)])
     nodes = node_law(
         edge_law(UniformCardinality(4), RemoveGreatest(lexicographic(4)), reweight=True)
     )

@@ -14,8 +14,8 @@ from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
 from anyorder.lattice.enumeration import edge_law, node_law
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.reproduce.jobs import read_estimates, run_jobs, write_estimates
 from anyorder.reproduce.record import TOO_SHORT
+from anyorder.reproduce.study import read_estimates, run_jobs, write_estimates
 from anyorder.reproduce.text_models import CATALOGUE, FIGURE3, SCALES, TABLE1, LastEdges, build
 from anyorder.training.settings import TrainingSettings
 from experiments import tables
@@ -145,7 +145,7 @@ def test_table1_at_its_smallest(tmp_path, capsys):
     assert "mac - ardm" in shown
     assert "path_one_stream - left_to_right" in shown  # the longest name, whole
     assert all(f"{name} " in shown and entry.meaning in shown for name, entry in TABLE1.items())
-    assert "* not trained on conditional questions" in shown
+    assert "* not trained on conditional queries" in shown
     assert TOO_SHORT in shown
     main([*command[:-2], "--models", "mac", "ardm"])
     shown = capsys.readouterr().out
@@ -166,7 +166,7 @@ def test_figure3_without_matplotlib_says_how_to_get_a_picture(tmp_path, capsys, 
     monkeypatch.setattr("anyorder.reproduce.figure3.find_spec", lambda _: None)
     main(["reproduce", "figure3", "--out", str(tmp_path), "--models", "a_only", "b_cr"])
     shown = capsys.readouterr().out
-    assert 'No picture: pip install "anyorder[plot]"' in shown
+    assert 'No plot: pip install "anyorder[plot]"' in shown
     assert FIGURE3["a_only"].meaning in shown
     assert not (tmp_path / "tiny" / "figure3.png").exists()
 

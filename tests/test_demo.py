@@ -36,9 +36,9 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     assert shown.count("statement raises an exception if the object is not found") == 3
     for name in table.penguins():
         assert f"│ {name} " in shown
-    for kind in table.QUESTIONS:
+    for kind in table.QUERIES:
         assert f"│ {kind} " in shown
-    assert f"p(body_mass_g | {answer.KNOWN})" in shown
+    assert f"p(body_mass_g | {answer.GIVEN})" in shown
     assert "numbers hidden in 58 penguins" in said
     assert "training masks of 8 variables" in shown
     for picture in ("penguins/query.png", "digits/grid.png"):
@@ -47,10 +47,10 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles[:6] == [
         answer.TITLE,
-        "A penguin with gaps, filled in",
+        "A penguin with missing values, imputed",
         "Penguins: how well each column is guessed",
         "Text: holes and fills",
-        "Images: painted parts",
+        "Images: inpainted parts",
         "Penguins: draws beside real rows",
     ]
     assert titles[-2:] == ["Penguins: how it was trained", "Penguins: settings and versions"]
@@ -58,7 +58,7 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     assert page.count(NATS) == 1
     assert "nats" not in page[: page.index("<h2>Penguins: what evidence is worth")]
     assert "report.html (open it in a browser)" in said
-    assert "Of 60 penguins that it has not seen, 58 have no gaps." in said
+    assert "Of 60 held-out penguins, 58 have no missing values." in said
     assert "<dl>" not in page
 
 

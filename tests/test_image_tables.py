@@ -59,8 +59,8 @@ def test_long_walks_are_estimated_and_black_and_white_is_in_nats(monkeypatch, tm
         "noise", 2, *(rng.integers(0, 2, (n, 6, 6, 1), dtype=np.uint8) for n in (9, 4, 4))
     )
     monkeypatch.setattr(image_experiment, "read_images", lambda *_: images)
-    monkeypatch.setattr(image_experiment, "WHOLE_WALK", 30)
-    monkeypatch.setattr("anyorder.reproduce.tables2_3.WHOLE_WALK", 30)
+    monkeypatch.setattr(image_experiment, "WHOLE_PATH", 30)
+    monkeypatch.setattr("anyorder.reproduce.tables2_3.WHOLE_PATH", 30)
     options = ["--data", str(tmp_path), "--sets", "binarized_mnist", "--models", "mac", "path"]
     main(["reproduce", "table3", "--out", str(tmp_path), *options])
     shown = capsys.readouterr().out
@@ -96,7 +96,7 @@ def weights(model: AnyOrderModel) -> int:
 
 
 MISTAKES = {
-    "table2": (["table2"], "imagenet32 are read from `data`"),
+    "table2": (["table2"], "`data` must be the folder of imagenet32"),
     "missing": (["table2", "--data", "DIR"], "ImageNet32"),
     "sets": (["table3", "--sets", "cats"], "`sets` must be one of"),
     "cifar10": (["table3", "--sets", "cifar10", "--data", "DIR"], "CIFAR-10"),

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from anyorder.reproduce.jobs import run_jobs
+from anyorder.reproduce.study import run_jobs
 
 PATIENCE = 120
 

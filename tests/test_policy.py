@@ -12,6 +12,7 @@ from anyorder.heads.densities import MeanConditionals
 from anyorder.lattice.query_laws import Query
 from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath
+from anyorder.robots.episodes import rollout, rollouts
 from anyorder.robots.kitchen import JOINTS, MOVE, POSITIONS, SCORED, ToyKitchen, toy_demonstrations
 from anyorder.robots.policies import (
     CloningPolicy,
@@ -19,7 +20,6 @@ from anyorder.robots.policies import (
     SharedAutonomy,
     action_queries,
 )
-from anyorder.robots.rollouts import rollout, rollouts
 from anyorder.robots.scaling import Scaling, SteeredRows
 from anyorder.saving.checkpoint import load_saved
 from anyorder.training.losses import BlindLoss, MacLoss, PathLoss

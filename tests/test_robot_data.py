@@ -8,7 +8,7 @@ import pytest
 from anyorder.errors import ConfigError, SchemaError
 from anyorder.robots import files as robot_files
 from anyorder.robots import kitchen
-from anyorder.robots.demonstrations import Demonstrations
+from anyorder.robots.episodes import Demonstrations
 from anyorder.robots.files import (
     GOALS,
     Logs,

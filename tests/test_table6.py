@@ -55,8 +55,8 @@ def test_trainings_that_are_asked_the_same_are_not_counted_twice():
     """As many copies of a training as one likes do not make its error over demonstrations less."""
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)).double()
     once, often = Crossed(scores), Crossed(scores.expand(9, -1))
-    assert often.by_asked.se == pytest.approx(once.by_asked.se)
-    assert len(often.by_asked.rows) == 40
+    assert often.by_test.se == pytest.approx(once.by_test.se)
+    assert len(often.by_test.rows) == 40
     assert often.by_seed.se == pytest.approx(0, abs=1e-12)
     # What every training gains alike, whatever the demonstration, has no error at all.
     gained = often.minus(Crossed(scores.expand(9, -1) - 0.5))
@@ -65,7 +65,7 @@ def test_trainings_that_are_asked_the_same_are_not_counted_twice():
 
 
 MISTAKES = {
-    "no data": (["--scale", "small"], "read from `data`: give the folder that holds"),
+    "no data": (["--scale", "small"], "`data` must be the folder of the demonstrations"),
     "none there": (["--data", "."], "put kitchen/demos.npz"),
     "no such row": (["--models", "mac_fil"], 'Did you mean "mac_fill"?'),
 }

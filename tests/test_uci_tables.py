@@ -11,20 +11,21 @@ import torch
 from anyorder.cli.app import main
 from anyorder.reproduce.record import TOO_SHORT
 from anyorder.reproduce.study import _timed_as
-from anyorder.reproduce.tables4_5 import PRINTED_CONDITIONALS as PRINTED5
-from anyorder.reproduce.tables4_5 import PRINTED_MARGINALS as PRINTED4
-from anyorder.reproduce.tables4_5 import conditionals, marginals
-from anyorder.reproduce.text_models import SCALES, TextStudy, evaluate
-from anyorder.reproduce.uci_data import UCI, Numbers, bundled_numbers
-from anyorder.reproduce.uci_models import (
+from anyorder.reproduce.tables4_5 import (
     MILLISECONDS,
     RECIPES,
     TINY,
     UCI_MODELS,
     UciStudy,
     build,
+    conditionals,
+    marginals,
     scale_of,
 )
+from anyorder.reproduce.tables4_5 import PRINTED_CONDITIONALS as PRINTED5
+from anyorder.reproduce.tables4_5 import PRINTED_MARGINALS as PRINTED4
+from anyorder.reproduce.text_models import SCALES, TextStudy, evaluate
+from anyorder.reproduce.uci_data import UCI, Numbers, bundled_numbers
 from experiments import tables
 
 
@@ -53,7 +54,7 @@ def test_both_tables_at_their_smallest(tmp_path, capsys):
     main(["reproduce", "table5", *out])  # with the models of table4
     assert trained.read_text() == before
     shown, told = capsys.readouterr()
-    assert "Without --data, breast cancer (scikit-learn) stands in for the tables" in told
+    assert "Without --data, breast cancer (scikit-learn) replaces the data sets" in told
     assert "conditional" in shown
     assert TOO_SHORT in shown
     assert all(entry.meaning in shown for entry in UCI_MODELS.values())
@@ -106,7 +107,7 @@ def test_a_public_data_set_has_the_settings_of_ace_and_its_printed_numbers(
     assert [pair["a"] for pair in document["paired"]] == ["path"]
 
     whole = Numbers("power", *(torch.randn(40, 6) for _ in range(3)), is_public_test=True)
-    monkeypatch.setattr("anyorder.reproduce.uci_models.read_numbers", lambda *_: whole)
+    monkeypatch.setattr("anyorder.reproduce.tables4_5.read_numbers", lambda *_: whole)
     main([*command, "--out", str(tmp_path / "public"), "--sets", "power"])
     shown = capsys.readouterr().out
     assert "0.65" in shown  # MAC's
@@ -114,7 +115,7 @@ def test_a_public_data_set_has_the_settings_of_ace_and_its_printed_numbers(
 
 
 MISTAKES = {
-    "no folder": (["--sets", "power"], "read from `data`: give the folder"),
+    "no folder": (["--sets", "power"], "`data` must be the folder into which"),
     "no data for the paper's scale": (["--scale", "paper"], "zenodo.org/record/1161203"),
     "no such set": (["--data", ".", "--sets", "powr"], 'Did you mean "power"?'),
     "not there": (["--data", ".", "--sets", "hepmass"], "put hepmass/1000_train.csv there"),
@@ -149,7 +150,7 @@ def test_likelihoods_are_in_the_units_of_the_data(monkeypatch):
     plain, factor = bundled_numbers(), 10.0
     parts = [factor * part for part in (plain.train, plain.valid, plain.test)]
     larger = Numbers("ten times as large", *parts)
-    monkeypatch.setattr("anyorder.reproduce.uci_models.read_numbers", lambda *_: larger)
+    monkeypatch.setattr("anyorder.reproduce.tables4_5.read_numbers", lambda *_: larger)
     (metric,) = set(found) - {MILLISECONDS}
     asked = conditionals(30, TINY.rows, 0)[metric].query.sum(dim=1)
     expected = found[metric].rows - asked * np.log(factor)

@@ -5,7 +5,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
@@ -33,11 +33,6 @@ UNBOUNDED = 10_000
 def note(sentence: str) -> None:
     """A line on standard error, which leaves the output to the answer."""
     Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(printable(sentence))
-
-
-def print_json(document: dict[str, Any]) -> None:
-    """Prints one JSON object as one line, the last of standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def shell(*words: object) -> str:
@@ -148,6 +143,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, pd.Timedelta | datetime.timedelta):
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Prints a JSON object as one line, the last of standard output."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def check_target(out: str | Path, *sources: str | Path | None) -> None:

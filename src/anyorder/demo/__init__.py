@@ -1,1 +1,1 @@
-"""The demo: what one model can do, in minutes, with data that packages carry."""
+"""Demo of text, table and image models, in minutes, with data that packages ship."""

@@ -1,4 +1,4 @@
-"""The command `demo`; it imports what it shows only when it runs."""
+"""Command `anyorder demo`; it imports the models only when it runs."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +12,8 @@ NEEDED = ("matplotlib", "palmerpenguins", "PIL")
 def demo(*, out: Named = Path("runs/demo"), seed: Seed = 0) -> None:
     """Show what the package does, in two or three minutes and without any file of yours.
 
-    Fills a text with the model that ships; fits a table with missing values, asks it and fills
-    them; fits handwritten digits and paints parts of them; and writes a page with all of it.
+    Fills a text with the model that ships; fits, queries and imputes a table with missing values;
+    fits and inpaints handwritten digits; and writes a page with all of it.
 
     Example: anyorder demo
 
@@ -23,7 +23,7 @@ def demo(*, out: Named = Path("runs/demo"), seed: Seed = 0) -> None:
         Folder of the models and of the page.
     """
     if any(find_spec(name) is None for name in NEEDED):
-        raise ConfigError('The demo needs pictures and penguins: pip install "anyorder[demo]".')
+        raise ConfigError('The demo needs its plots and data: pip install "anyorder[demo]".')
     from anyorder.demo.show import run_demo
 
     run_demo(out=out, seed=seed)

@@ -1,10 +1,8 @@
-"""The demo's last act: two speed-ups over the paper's way, measured then and there.
+"""Runs the demo, from its first act to its page.
 
-The demo's first act: a text with holes, and the model that ships with the package.
-
-The demo's third act: handwritten digits, of which a part is taken away and painted again.
-
-The demo from its first act to its page.
+`run_demo` fills a text with the model that ships, fits and queries a table of penguins
+(`penguins.table_act`), fits and inpaints handwritten digits, times two speed-ups over the paper's
+algorithms, and writes a page with all of it.
 """
 
 import shutil
@@ -19,7 +17,7 @@ import torch
 from rich.console import Console
 
 from anyorder.cli.console import note, shell, show
-from anyorder.demo.penguins import ASKED, KNOWN, command, say, table_act
+from anyorder.demo.penguins import GIVEN, QUERY, command, say, table_act
 from anyorder.errors import ConfigError, check_seed
 from anyorder.images.data import bundled_digits
 from anyorder.images.domain import inpaint
@@ -32,36 +30,80 @@ from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.lattice.training_law import training_masks
 from anyorder.report.page import Code, Grid, Page, Section, Words
-from anyorder.reproduce.table7 import papers_way
+from anyorder.reproduce.table7 import papers_sampler
 from anyorder.saving.run_folder import replace_text
 from anyorder.text.model import TextModel
 
-HOLED = "the ______ statement r_ises an exc_pti_n if th_ obj_ct is not fo_nd"
+HOLES = "the ______ statement r_ises an exc_pti_n if th_ obj_ct is not fo_nd"
 FILLS = 3
+
+MINUTES, STEPS = 1.5, 1200
+"""Training budget: CPU minutes and steps, whichever ends first."""
+
+SHAPE = {"layers": 3, "width": 96, "heads": 4}
+IMAGES_EVALUATED = 128
+"""Number of held-out digits that are evaluated."""
+
+BATCH, VARIABLES = 128, 250
+"""Masks of a batch, and variables of the paper's text8."""
+
+TEXTS, ROUNDS = 16, 3
+TITLES = ("task", "paper's algorithm", "here", "times faster")
+
+
+def run_demo(*, out: Path, seed: int) -> None:
+    """Runs all acts and writes the page; see `anyorder demo --help`."""
+    check_seed(seed)
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
+    shipped = TextModel.shipped()
+    text = text_act(shipped, seed)
+    table = table_act(out / "penguins", seed)
+    digits = digits_act(out / "digits", seed)
+    speed = speed_act(shipped, seed)
+    page = Page(
+        "What anyorder does",
+        "Three models, of a table, of text and of images; each answers any query of the form "
+        "p(these | those): what is queried, given what is known. Made by anyorder demo.",
+        [*table.answers, text, digits, table.samples, speed, *table.about],
+    )
+    report = out / "report.html"
+    replace_text(report, page.html())
+    say(f"All of it with pictures: {report} (open it in a browser). To go on:")
+    for line in activation():
+        note(f"  {line}")
+    for arguments in (
+        ("query", out / "penguins", "--of", QUERY, "--given", GIVEN),
+        ("inpaint", out / "digits", "digits", "--half", "left", "--out", "left.png"),
+        ("fit", "YOUR.csv", "--out", "runs/yours"),
+    ):
+        note(f"  {shell('anyorder', *arguments)}")
+
+
+def activation() -> list[str]:
+    """Returns the shell command that puts `anyorder` on the path, if one is needed."""
+    scripts = Path(sys.executable).parent
+    found, script = shutil.which("anyorder"), scripts / "activate"
+    if not script.exists() or (found is not None and Path(found).parent == scripts):
+        return []
+    here = Path.cwd()
+    return [f". {shell(script.relative_to(here) if script.is_relative_to(here) else script)}"]
 
 
 def text_act(model: TextModel, seed: int) -> Section:
-    """Fills the holes."""
-    words = "A model of text comes with the package: it has read Python's own reference."
+    """Fills the holes of a text with the model that ships."""
+    words = "A text model comes with the package; it was trained on Python's own reference."
     say(f"{words} It fills the holes three times:")
-    command("infill", "shipped", HOLED, "--n", FILLS, "--seed", seed)
-    fills = model.infill(HOLED, n=FILLS, seed=seed)
+    command("infill", "shipped", HOLES, "--n", FILLS, "--seed", seed)
+    fills = model.infill(HOLES, n=FILLS, seed=seed)
     Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
-    lines = [f"known   {HOLED}", *(f"filled  {fill}" for fill in fills)]
+    lines = [f"known   {HOLES}", *(f"filled  {fill}" for fill in fills)]
     told = f"{words} It fills holes, the underscores, here {FILLS} times."
     return Section("Text: holes and fills", [Words(told), Code("\n".join(lines))])
 
 
-MINUTES, STEPS = 1.5, 1200
-"""The budget of the training, whatever comes first: minutes of the processor."""
-
-SHAPE = {"layers": 3, "width": 96, "heads": 4}
-IMAGES_EVALUATED = 128
-"""Held-out digits that bits are measured on."""
-
-
 def digits_act(run: Path, seed: int) -> Section:
-    """Fits digits, paints halves of some that were held out, and says how well it predicts them."""
+    """Fits handwritten digits, evaluates the model, and inpaints held-out ones."""
     digits = bundled_digits()
     count, (height, width, _) = len(digits.train), digits.shape
     data = f"{count} handwritten digits of {height}x{width} pixels, which scikit-learn has."
@@ -72,54 +114,47 @@ def digits_act(run: Path, seed: int) -> Section:
     model.save(run)
     found = model.evaluate(digits, rows=IMAGES_EVALUATED, seed=seed)
     show(
-        ["question", "bits a pixel"],
+        ["query", "bits per pixel"],
         [[name, str(bits)] for name, bits in found.items()],
-        numbers=["bits a pixel"],
+        numbers=["bits per pixel"],
     )
-    say("Their bottom halves, taken away and painted again:")
+    say("Their lower halves, hidden and inpainted:")
     grid = run / "grid.png"
     command("inpaint", run, BUNDLED, "--half", "bottom", "--out", grid, "--seed", seed)
     inpaint(run, BUNDLED, half="bottom", out=grid, seed=seed)
     painted = painted_section(model, digits, seed)
-    words = Words(f"The data: {data} A model of them paints parts of others that it has not seen.")
-    return Section("Images: painted parts", [words, *painted.blocks[1:]])
-
-
-BATCH, VARIABLES = 128, 250
-"""Masks of a batch, and the paper's text8."""
-
-TEXTS, ROUNDS = 16, 3
-TITLES = ("what", "the paper's way", "here", "times faster")
+    words = Words(f"The data: {data} The model inpaints hidden parts of held-out ones.")
+    return Section("Images: inpainted parts", [words, *painted.blocks[1:]])
 
 
 def speed_act(model: TextModel, seed: int) -> Section:
-    """Draws training masks, and asks for likelihoods, both ways."""
-    say("The paper's way and ours, on this machine just now:")
-    rows = [_sampling(seed), _asking(model.fitted())]
+    """Times mask sampling and likelihoods, by the paper's algorithms and ours."""
+    say("The paper's algorithms and ours, timed on this machine:")
+    rows = [_mask_sampling(seed), _likelihoods(model.fitted())]
     show(TITLES, rows, numbers=TITLES[1:])
     words = (
-        "The paper draws a hundred times as many training masks as it needs and resamples them; "
-        "here they come from their law, exactly. A masked network takes a pass for every variable "
-        "that is asked; a path network takes one for all."
+        "The paper samples a hundred times as many training masks as it needs and resamples them; "
+        "here they are sampled exactly. A masked network takes a pass for every queried variable; "
+        "a path network takes one for all."
     )
     return Section(
-        "Two speed-ups, measured just now", [Words(words), Grid(TITLES, rows, TITLES[1:])]
+        "Two speed-ups, timed on this machine", [Words(words), Grid(TITLES, rows, TITLES[1:])]
     )
 
 
-def _sampling(seed: int) -> list[str]:
+def _mask_sampling(seed: int) -> list[str]:
     generator = torch.Generator().manual_seed(seed)
     law, protocol = UniformCardinality(VARIABLES), RemoveGreatest(lexicographic(VARIABLES))
 
     def exact() -> object:
         return training_masks(law, protocol, BATCH, reweight=True, generator=generator)
 
-    slow = _seconds(lambda: papers_way(BATCH, VARIABLES, generator))
+    slow = _seconds(lambda: papers_sampler(BATCH, VARIABLES, generator))
     return _row(f"{BATCH} training masks of {VARIABLES} variables", slow, _seconds(exact))
 
 
-def _asking(model: AnyOrderModel) -> list[str]:
-    """Whole likelihoods, in one pass and in one for each variable."""
+def _likelihoods(model: AnyOrderModel) -> list[str]:
+    """Times joint likelihoods, in one pass and in one for each variable."""
     n, rank = model.num_variables, model.protocol.rank(torch.ones(1, model.num_variables).bool())
     x = torch.zeros(TEXTS, n, dtype=torch.long)
     path = rank.flatten().argsort()
@@ -136,7 +171,7 @@ def _asking(model: AnyOrderModel) -> list[str]:
 
 
 def _seconds(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
-    work()  # the first is slower: memory is set up
+    work()  # the first call is slower: it allocates memory
     times = []
     for _ in range(rounds):
         start = perf_counter()
@@ -145,44 +180,5 @@ def _seconds(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
     return median(times)
 
 
-def _row(what: str, slow: float, fast: float) -> list[str]:
-    return [what, f"{1000 * slow:,.0f} ms", f"{1000 * fast:,.1f} ms", f"{slow / fast:,.0f}"]
-
-
-def run_demo(*, out: Path, seed: int) -> None:
-    """Shows everything; see `anyorder demo --help`."""
-    check_seed(seed)
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
-    shipped = TextModel.shipped()
-    text = text_act(shipped, seed)
-    table = table_act(out / "penguins", seed)
-    digits = digits_act(out / "digits", seed)
-    speed = speed_act(shipped, seed)
-    page = Page(
-        "What anyorder does",
-        "Three models, of a table, of text and of images; each answers any question of the form "
-        "p(these | those): what is asked, given what is known. Made by anyorder demo.",
-        [*table.answers, text, digits, table.samples, speed, *table.about],
-    )
-    report = out / "report.html"
-    replace_text(report, page.html())
-    say(f"All of it with pictures: {report} (open it in a browser). To go on:")
-    for line in activation():
-        note(f"  {line}")
-    for arguments in (
-        ("query", out / "penguins", "--of", ASKED, "--given", KNOWN),
-        ("inpaint", out / "digits", "digits", "--half", "left", "--out", "left.png"),
-        ("fit", "YOUR.csv", "--out", "runs/yours"),
-    ):
-        note(f"  {shell('anyorder', *arguments)}")
-
-
-def activation() -> list[str]:
-    """What must be typed before `anyorder` is found, if anything: make runs it without."""
-    scripts = Path(sys.executable).parent
-    found, script = shutil.which("anyorder"), scripts / "activate"
-    if not script.exists() or (found is not None and Path(found).parent == scripts):
-        return []
-    here = Path.cwd()
-    return [f". {shell(script.relative_to(here) if script.is_relative_to(here) else script)}"]
+def _row(task: str, slow: float, fast: float) -> list[str]:
+    return [task, f"{1000 * slow:,.0f} ms", f"{1000 * fast:,.1f} ms", f"{slow / fast:,.0f}"]

@@ -1,1 +1,1 @@
-"""The paper's tables and figures; `anyorder reproduce NAME` runs them."""
+"""Tables and figures of the paper; `anyorder reproduce NAME` runs them."""

@@ -1,4 +1,4 @@
-"""`anyorder reproduce`: the paper's tables and figures, one verb each."""
+"""Commands `anyorder reproduce`: one for each table and figure of the paper."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,10 +25,10 @@ ROBOT = RobotOptions()
 
 @reproduce.command
 def table1(*, options: Experiment = TEXT) -> None:
-    """Table 1: text, in bits for each character.
+    """Table 1: text, in bits per character.
 
     Prints joint, marginal and conditional bits of each model beside the paper's, paired
-    differences, and what the names mean.
+    differences, and a description of each model.
 
     Example: anyorder reproduce table1 --scale small --data text8 --models path mac --at-once 2
 
@@ -42,11 +42,11 @@ def table1(*, options: Experiment = TEXT) -> None:
 
 @reproduce.command
 def table2(*, options: ImagesExperiment = IMAGES) -> None:
-    """Table 2: ImageNet32, in bits for each dimension.
+    """Table 2: ImageNet32, in bits per dimension.
 
     Prints joint and marginal bits of each model beside the paper's, and paired differences. The
-    folder holds the newer or the older public version; they are not comparable, and it says which
-    it read.
+    folder holds the newer or the older public version of the data. Their results are not
+    comparable; the table names the version.
 
     Example: anyorder reproduce table2 --scale paper --data DIR
 
@@ -59,10 +59,10 @@ def table2(*, options: ImagesExperiment = IMAGES) -> None:
 
 @reproduce.command
 def table3(*, options: ImagesExperiment = IMAGES) -> None:
-    """Table 3: CIFAR-10, in bits for each dimension; smaller scales have easier sets.
+    """Table 3: CIFAR-10, in bits per dimension; smaller scales have easier data sets.
 
-    At scale small: digits, binarised MNIST, and CIFAR-10 of 8x8 pixels, if DIR holds them. Joint
-    bits of images in black and white are also in nats an image, as published numbers are.
+    Scale small has digits, binarised MNIST, and CIFAR-10 of 8x8 pixels, if DIR holds them. Joint
+    likelihoods of binary images are also printed in nats per image, as published ones are.
 
     Example: anyorder reproduce table3 --scale small --data DIR --at-once 2
 
@@ -75,10 +75,10 @@ def table3(*, options: ImagesExperiment = IMAGES) -> None:
 
 @reproduce.command
 def figure3(*, options: Experiment = TEXT) -> None:
-    """Figure 3: what each idea adds to the law that training masks are drawn from.
+    """Figure 3: ablation of the law over training masks.
 
-    Prints marginal bits of each law and what its name means, and writes figure3.csv and
-    figure3.png beside the runs. Models that table1 has trained are not trained again.
+    Prints the marginal bits and a description of each law, and writes figure3.csv and figure3.png
+    beside the runs. Models that table1 has trained are not trained again.
 
     Example: anyorder reproduce figure3 --scale small --data text8 --at-once 2
 
@@ -91,13 +91,13 @@ def figure3(*, options: Experiment = TEXT) -> None:
 
 @reproduce.command
 def table4(*, options: TablesExperiment = TABLES) -> None:
-    """Table 4: marginals of the public tables of numbers, in nats.
+    """Table 4: marginal likelihoods on the UCI data sets, in nats.
 
-    Prints likelihoods of the first 3, 5 and 10 variables of each data set, as the paper asks, and
-    of random ones; the time that they took, paired differences, and what the names mean. The
-    folder is MAF's archive, unpacked (zenodo.org/record/1161203): power/data.npy,
-    gas/ethylene_CO.csv, hepmass/1000_train.csv and 1000_test.csv, miniboone/data.npy and
-    BSDS300/BSDS300.hdf5, or some of them.
+    Prints log-likelihoods of the first 3, 5 and 10 variables of each data set, as in the paper,
+    and of random ones; their time, paired differences, and a description of each model. The folder
+    is MAF's archive, unpacked (zenodo.org/record/1161203): power/data.npy, gas/ethylene_CO.csv,
+    hepmass/1000_train.csv and 1000_test.csv, miniboone/data.npy and BSDS300/BSDS300.hdf5, or some
+    of them.
 
     Example: anyorder reproduce table4 --scale small --data DIR --sets power miniboone
 
@@ -110,10 +110,10 @@ def table4(*, options: TablesExperiment = TABLES) -> None:
 
 @reproduce.command
 def table5(*, options: TablesExperiment = TABLES) -> None:
-    """Table 5: conditionals of the public tables of numbers, in nats a row.
+    """Table 5: conditional likelihoods on the UCI data sets, in nats per row.
 
-    Each variable is given with probability 1/2, and the rest is asked. Models that table4 has
-    trained are not trained again; the folder of the data is as there.
+    Each variable is given with probability 1/2, and the rest is queried. Models that table4 has
+    trained are not trained again; the folder of the data is the same.
 
     Example: anyorder reproduce table5 --scale small --data DIR --sets power miniboone
 
@@ -130,7 +130,7 @@ def table6(*, options: RobotExperiment = ROBOT) -> None:
 
     An operator decides four dimensions of each action, a policy the other five. Prints rewards with
     standard errors over episodes and over trainings, paired differences, likelihoods of held-out
-    actions and their calibration. The kitchen needs the extra anyorder[robot]. The folder holds
+    actions and their calibration. The simulator needs the extra anyorder[robot]. The folder holds
     kitchen/demos.npz, which is replayed first, D4RL's kitchen-mixed-v0.hdf5, or Minari's
     D4RL/kitchen/mixed-v2.
 
@@ -153,7 +153,7 @@ def samples(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """The appendix: test text or images, the same with holes, and how a model fills them.
+    """Appendix: infilled text and images, beside the test data.
 
     Examples: anyorder reproduce samples;
     anyorder reproduce samples --run runs/digits --images digits --out samples.png
@@ -161,18 +161,18 @@ def samples(
     Parameters
     ----------
     run
-        The folder of a model; the model of text that ships with the package by default.
+        Folder of a model; by default the text model that ships with the package.
     images
-        For a model of images: the set whose test images are painted, as for fit.
+        Data set of images to inpaint, as for fit; needs --run, an image model.
     out
-        For a model of images: the picture.
+        File of the image grid.
     """
     if images is not None:
         from anyorder.errors import ConfigError
         from anyorder.reproduce.samples import image_samples
 
         if run is None:
-            raise ConfigError("`--run` must be the folder of a model of images: none ships.")
+            raise ConfigError("`--run` must be the folder of an image model; none ships.")
         image_samples(run, images, out=out, seed=seed)
         return
     from anyorder.reproduce.samples import samples as show
@@ -184,14 +184,14 @@ def samples(
 def table7(
     *, samples: Whole = 1_000_000, seed: Seed = 0, json: Json = False, record: KeptIn = None
 ) -> None:
-    """Table 7: the laws over masks that queries and protocols induce, exactly and by simulation.
+    """Table 7: laws over masks induced by queries and protocols, exact and simulated.
 
     Example: anyorder reproduce table7 --samples 100000
 
     Parameters
     ----------
     samples
-        How many masks the simulation draws from each law.
+        Number of masks that are sampled from each law.
     """
     from anyorder.reproduce.table7 import table7 as run
 

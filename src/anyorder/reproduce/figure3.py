@@ -1,4 +1,4 @@
-"""Figure 3 of the paper: what each idea adds to the law that training masks are drawn from."""
+"""Figure 3 of the paper: ablation of the law over training masks."""
 
 import csv
 from importlib.util import find_spec
@@ -16,17 +16,17 @@ from anyorder.reproduce.text_models import FIGURE3, run_text_experiment
 from anyorder.training.progress import read_metrics
 
 BASELINE = "ardm"
-"""The law that differences are from: every size of mask alike, and every mask of a size."""
+"""Law that differences are taken from: uniform cardinality, uniform masks of a cardinality."""
 
 
 def measure(model: AnyOrderModel, x: Tensor, seed: int) -> dict[str, Estimate]:
-    """Full marginal likelihoods."""
+    """Returns the marginal bits of test rows, summed over whole paths."""
     generator = torch.Generator().manual_seed(seed)
     return {"marginal": marginal_bits(model, x, seed=seed, generator=generator)}
 
 
 def figure3(options: ExperimentOptions) -> None:
-    """Trains a model on each law, and draws its marginal bits while it learns.
+    """Trains a model on each law, and plots its marginal bits during training.
 
     `figure3.csv` and `figure3.png` are written beside the runs.
     """
@@ -35,11 +35,11 @@ def figure3(options: ExperimentOptions) -> None:
     curves = {name: read_curve(folder / name) for name in outcome.estimates}
     write_curves(folder / "figure3.csv", curves)
     kept = outcome.record(options.command("figure3"), _paired(outcome))
-    drawn = draw_curves(folder / "figure3.png", curves)
+    plot = plot_curves(folder / "figure3.png", curves)
     if not kept.publish(options.record, json=options.json):
         return
     _show(options.scale, outcome)
-    picture = f" and {drawn}" if drawn else '. No picture: pip install "anyorder[plot]"'
+    picture = f" and {plot}" if plot else '. No plot: pip install "anyorder[plot]"'
     report_console().print(f"\nCurves: {folder / 'figure3.csv'}{picture}", soft_wrap=True)
 
 
@@ -65,8 +65,8 @@ def _show(scale: str, outcome: Outcome) -> None:
         console.print(f"\n{TOO_SHORT}")
 
 
-def draw_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path | None:
-    """Draws the curves, where matplotlib is installed (the extra `plot`)."""
+def plot_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path | None:
+    """Plots the curves; returns None without matplotlib (the extra `plot`)."""
     if find_spec("matplotlib") is None:
         return None
     from matplotlib.figure import Figure
@@ -77,20 +77,20 @@ def draw_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path 
         last = curve[-1][0]
         shares, bits = [100 * step / last for step, _ in curve], [value for _, value in curve]
         axes.plot(shares, bits, label=law.replace("_", " "), marker="." if len(bits) < 9 else None)
-    axes.set(xlabel="% of the training, as long for all", ylabel="marginal bits, held out")
+    axes.set(xlabel="% of the training steps", ylabel="held-out marginal bits")
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=160)
     return path
 
 
 def read_curve(folder: Path) -> list[tuple[int, float]]:
-    """Steps of training and held-out marginal bits, from the metrics of a run."""
+    """Reads training steps and held-out marginal bits from the metrics of a run."""
     found = read_metrics(folder / "metrics.jsonl")
     return [(line["step"], line["held_out"]) for line in found if "held_out" in line]
 
 
 def write_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> None:
-    """One line a point: law, step, bits."""
+    """Writes a CSV file with columns law, step and marginal_bits."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["law", "step", "marginal_bits"])

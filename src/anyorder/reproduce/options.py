@@ -1,4 +1,7 @@
-"""What one may choose of an experiment in which models are trained and compared."""
+"""Options of the `reproduce` commands that train and compare models.
+
+This module does not import torch, so that `anyorder --help` is fast.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,18 +28,18 @@ from anyorder.cli.options import (
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """The options of `table1` and `figure3`.
+    """Options of `table1` and `figure3`.
 
     Args:
         scale: "tiny" (seconds), "small" (the same time for each model) or "paper" (a GPU).
-        data: text8, or the folder that holds it; without it, the text that ships with Python.
-        out: Where runs go; the same command goes on with them.
-        models: Which models; all by default.
-        minutes: Of training for each model, in place of the scale's budget.
-        at_once: How many models are trained at a time, one thread each.
-        seed: Of the questions that are evaluated.
-        json: Whether to print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        data: File or folder of text8; by default the text that ships with Python.
+        out: Folder of the runs; the same command resumes them.
+        models: Names of the models; all by default.
+        minutes: Training time of each model, in place of the scale's budget.
+        at_once: Number of models that are trained at a time, with one thread each.
+        seed: Seed of the test queries.
+        json: Prints one JSON object in place of the table.
+        record: File to which the numbers are written with the command and the commit.
     """
 
     scale: Scale = "tiny"
@@ -50,11 +53,11 @@ class ExperimentOptions:
     record: KeptIn = None
 
     data_word: ClassVar[str] = "text8"
-    """What stands for the data in a command for the record, wherever it was."""
+    """Placeholder of the data's path in the command of a record."""
 
     def check(self, scales: Iterable[str], names: Iterable[str]) -> None:
-        """Refuses what cannot be done before any work is."""
-        # Not above: they bring torch, and a help text does not wait for it.
+        """Raises on invalid options, before any work."""
+        # Imported here because they import torch, which a help text does not need.
         from anyorder.errors import check_choice, check_count, check_seed
         from anyorder.reproduce.record import check_record
 
@@ -66,7 +69,7 @@ class ExperimentOptions:
             check_choice("models", name, names)
 
     def command(self, name: str) -> str:
-        """The command as it would be typed: options that are None were left out."""
+        """Returns the command line of these options; options that are None are left out."""
         data = self.data and self.data_word
         given = {"scale": self.scale, "data": data, "minutes": self.minutes, "seed": self.seed}
         words = [f"--{key} {value}" for key, value in given.items() if value is not None]
@@ -76,10 +79,10 @@ class ExperimentOptions:
 
 @dataclass(frozen=True)
 class SetsOptions(ExperimentOptions):
-    """Options of experiments on several data sets, which lie in one folder.
+    """Options of experiments on several data sets in one folder.
 
     Args:
-        sets: Which data sets.
+        sets: Names of the data sets.
     """
 
     sets: Sets = None
@@ -87,18 +90,18 @@ class SetsOptions(ExperimentOptions):
     data_word: ClassVar[str] = "DIR"
 
     def command(self, name: str) -> str:
-        """The command as it would be typed, with its data sets."""
+        """Returns the command line of these options, with the data sets."""
         words = [super().command(name), *(["--sets", *self.sets] if self.sets else [])]
         return " ".join(words)
 
 
 @dataclass(frozen=True)
 class TablesOptions(SetsOptions):
-    """The options of `table4` and `table5`.
+    """Options of `table4` and `table5`.
 
     Args:
-        data: The folder with MAF's data sets; without it, a table that ships with scikit-learn.
-        out: Where runs go; the same command goes on with them.
+        data: Folder of MAF's data sets; by default a table that ships with scikit-learn.
+        out: Folder of the runs; the same command resumes them.
     """
 
     data: Tables = None
@@ -107,12 +110,12 @@ class TablesOptions(SetsOptions):
 
 @dataclass(frozen=True)
 class ImagesOptions(SetsOptions):
-    """The options of `table2` and `table3`.
+    """Options of `table2` and `table3`.
 
     Args:
-        data: The folder with the sets of images; without it, the digits of scikit-learn.
-        out: Where runs go; the same command goes on with them.
-        sets: Which of digits, mnist, binarized_mnist, cifar10 and imagenet32.
+        data: Folder of the image data sets; by default the digits of scikit-learn.
+        out: Folder of the runs; the same command resumes them.
+        sets: Any of digits, mnist, binarized_mnist, cifar10 and imagenet32.
     """
 
     data: ImageData = None
@@ -122,13 +125,13 @@ class ImagesOptions(SetsOptions):
 
 @dataclass(frozen=True)
 class RobotOptions(ExperimentOptions):
-    """The options of `table6`.
+    """Options of `table6`.
 
     Args:
-        data: The folder with the demonstrations; without it, a toy of the kitchen.
-        out: Where runs go; the same command goes on with them.
-        models: Which rows of the table.
-        minutes: Of training for each policy, of the processor, in place of the scale's steps.
+        data: Folder of the demonstrations; by default a toy kitchen.
+        out: Folder of the runs; the same command resumes them.
+        models: Rows of the table.
+        minutes: CPU minutes of training for each policy, in place of the scale's steps.
     """
 
     data: RobotData = None

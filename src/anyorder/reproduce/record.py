@@ -1,12 +1,8 @@
-"""What a run for the record leaves behind: numbers, and the command and code that gave them.
+"""Records of results: the numbers of a run, with the command and the commit that produced them.
 
-Every `reproduce` and benchmark command can write one of these; the committed ones are in
-`experiments/results`, and the result tables of the README and the documents are generated from
-them.
-
-What an experiment says of a model that it trains and compares.
-
-What experiments print beside their numbers: the names in words, and what to beware.
+Every `reproduce` and benchmark command can write a `Record`. The committed ones are in
+`experiments/results`; the result tables of the README and the documentation are generated from
+them. Below stand `Entry`, a model of an experiment, and the tables that experiments print.
 """
 
 import json
@@ -34,7 +30,7 @@ SOURCE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Row:
-    """One number: what was measured, of which model, on which data; its standard error over n."""
+    """One measurement: a metric of a model on a data set, with its standard error over n."""
 
     dataset: str
     model: str
@@ -46,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean of a paired difference a - b, with its standard error."""
+    """Mean of a paired difference a - b, with its standard error."""
 
     dataset: str
     a: str
@@ -58,25 +54,25 @@ class Paired:
 
 @dataclass
 class Record:
-    """The numbers of one run."""
+    """Numbers of one run, and the settings and code that produced them."""
 
     command: str
     settings: dict[str, Any]
     rows: list[Row]
     paired: list[Paired] = field(default_factory=list)
     source: dict[str, Any] | None = None
-    """The `commit` and `dirty` of the code that ran, if that was not just now."""
+    """`commit` and `dirty` of the code that ran; the present code if None."""
 
     def save(self, path: Path) -> None:
-        """Writes the record as JSON, with the commit and the versions that ran."""
+        """Writes the record as JSON, with the commit and the versions of the packages."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
     def publish(self, path: Path | None, *, json: bool) -> bool:
-        """Writes it to a file, if there is one, and prints it as JSON, if that is wanted.
+        """Writes the record to `path`, and prints it as JSON if `json` is set.
 
         Returns:
-            Whether it is left to be shown to people.
+            True if the caller should print a table for people.
         """
         if path is not None:
             self.save(path)
@@ -85,7 +81,7 @@ class Record:
         return not json
 
     def to_json(self) -> dict[str, Any]:
-        """The record as plain values: `commit` is the code that ran, `dirty` if it was altered."""
+        """Returns the record as plain values; `dirty` tells uncommitted changes of the code."""
         return {
             "command": self.command,
             **(self.source or source()),
@@ -100,7 +96,7 @@ class Record:
 
 
 def source() -> dict[str, Any]:
-    """The commit of the code that runs, and whether it was altered."""
+    """Returns the commit of the running code, and whether it has uncommitted changes."""
     changes = _git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")
     return {
         "commit": _git("rev-parse", "HEAD"),
@@ -109,7 +105,7 @@ def source() -> dict[str, Any]:
 
 
 def check_record(path: Path | None) -> None:
-    """Refuses, before the work, a place where no record can be written."""
+    """Raises, before any work, if no record can be written to `path`."""
     if path is None:
         return
     if path.is_dir():
@@ -124,9 +120,9 @@ def check_record(path: Path | None) -> None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the code that runs; None where it is not git's, or git is not there."""
+    """Returns git's output about the running code; None outside a checkout or without git."""
     if arguments[0] != "ls-files" and _git("ls-files", "--error-unmatch", __file__) is None:
-        return None  # installed inside somebody else's checkout
+        return None  # installed inside another project's checkout
     environment = {name: v for name, v in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(SOURCE), *arguments]
     try:
@@ -145,7 +141,7 @@ def _version(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """One model: what it is in words; its contract, objective and protocol, for N variables."""
+    """A model of an experiment: description, network, objective and protocol for N variables."""
 
     meaning: str
     network: Literal["masked", "path", "single_stream", "patches"]
@@ -155,29 +151,29 @@ class Entry:
 
 
 def mac_protocol(n: int) -> DecompositionProtocol:
-    """The protocol of MAC along the variables, as they come."""
+    """Returns the protocol of MAC in the order of the variables."""
     return RemoveGreatest(lexicographic(n))
 
 
 WIDE = 120
-"""The width of tables that go to a file or a pipe; on a screen it is the screen's."""
+"""Width of tables in a file or a pipe; on a terminal it is the terminal's."""
 
 TOO_SHORT = "Too short to compare: this scale only shows that everything runs."
 
 
 def report_console() -> Console:
-    """Where a report goes: brackets are brackets, and lines in a pipe are not cut at 80."""
+    """Returns a console for reports, without markup, that does not cut piped lines at 80."""
     width = None if sys.stdout.isatty() else WIDE
     return Console(width=width, markup=False, highlight=False)
 
 
 def progress_console() -> Console:
-    """Where progress goes: to standard error, so that results can be piped."""
+    """Returns a console for progress on standard error, so that results can be piped."""
     return Console(stderr=True)
 
 
 def report_table(name: str, *numbers: str) -> Table:
-    """An empty table with a column of names, which are never cut, and columns of numbers."""
+    """Returns an empty table with a column of names, never wrapped, and columns of numbers."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(name, no_wrap=True)
     for title in numbers:
@@ -186,7 +182,7 @@ def report_table(name: str, *numbers: str) -> Table:
 
 
 def difference_table(paired: Sequence[Paired], metrics: Sequence[str], unit: str) -> Table:
-    """A row for each pair of models, a column for each metric: negative is better for the first."""
+    """Returns a table of paired differences: a row for each pair, a column for each metric."""
     found = {(pair.a, pair.b, pair.metric): pair for pair in paired}
     table = report_table("a - b: negative is better for a", *metrics)
     for a, b in dict.fromkeys((a, b) for a, b, _ in found):
@@ -196,12 +192,12 @@ def difference_table(paired: Sequence[Paired], metrics: Sequence[str], unit: str
 
 
 def cell(value: float, se: float, *, sign: str = "") -> str:
-    """A number with its standard error."""
+    """Formats a number with its standard error."""
     return f"{value:{sign}.3f} ± {se:.3f}"
 
 
 def legend(entries: Mapping[str, Entry], names: Iterable[str]) -> str:
-    """A line a name: what it means."""
+    """Returns a line for each model: its name and its description."""
     used = list(names)
     width = max(map(len, used), default=0)
     return "\n".join(f"{name:<{width}}  {entries[name].meaning}" for name in used)

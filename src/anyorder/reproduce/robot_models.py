@@ -1,6 +1,7 @@
-"""What Table 6 trains and measures: likelihoods of held-out actions, and tasks completed.
+"""Policies of Table 6: their sizes, their training, and the study that measures them.
 
-The policies of Table 6: which are trained, how large, and which rows they are asked for.
+`TRAINED` are the policies that are trained, `ROWS` the rows of the table, in which one or two of
+them act. A `RobotStudy` measures likelihoods of held-out actions and completed tasks.
 """
 
 import hashlib
@@ -18,7 +19,14 @@ from anyorder.diagnostics.calibration import NumberCalibration
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.predictions import SHARES, predictions
 from anyorder.lattice.query_laws import ConditionalQueries, Query
-from anyorder.robots.demonstrations import Demonstrations, Environment, Policy, SplitDemonstrations
+from anyorder.robots.episodes import (
+    Demonstrations,
+    Environment,
+    Episode,
+    Policy,
+    SplitDemonstrations,
+    rollouts,
+)
 from anyorder.robots.files import load_kitchen
 from anyorder.robots.kitchen import SCORED, Kitchen, ToyKitchen, need_simulator, toy_demonstrations
 from anyorder.robots.policies import (
@@ -30,40 +38,40 @@ from anyorder.robots.policies import (
     Law,
     SharedAutonomy,
 )
-from anyorder.robots.rollouts import Episode, rollouts
 from anyorder.training.settings import TrainingSettings
 
 OTHER_SEED, WILLED_SEED = 1_000, 2_000
-"""Added to the seeds of further cloning policies, which must know nothing of the first."""
+"""Seed offsets of further cloning policies, which must be independent of the first."""
 
 UNWANTED = "microwave"
-"""The task that an operator with a will of its own leaves alone; most others begin with it."""
+"""Task that the operator with its own goal avoids; most demonstrations begin with it."""
 
 Operated = tuple[int, ...]
-"""The dimensions of the action that an operator decides."""
+"""Dimensions of the action that the operator decides."""
 
 Together = Callable[[Mapping[str, Policy], Operated], Policy]
-"""From trained policies, and what is operated, to the policy that acts."""
+"""Maps trained policies and the operated dimensions to the policy that acts."""
 
 EVERY_FEW: tuple[Operated, ...] = ((0, 1, 2, 3), (3, 4, 5, 6), (0, 2, 4, 6), (1, 3, 5, 8))
-"""Choices of four dimensions of nine, over which shared autonomy is averaged: the paper does not
-say which it took. Shoulder to elbow; elbow to wrist; every other joint; and one with a finger."""
+"""Choices of four of nine dimensions, over which shared autonomy is averaged, because the paper
+does not name its choice: shoulder to elbow, elbow to wrist, every other joint, one with a finger.
+"""
 
 
 @dataclass(frozen=True)
 class RobotScale:
-    """How large an experiment is.
+    """Sizes of the policies, the training and the test of an experiment.
 
     Args:
-        hidden: Width of the perceptrons.
-        blocks: Their residual blocks, two layers each.
-        seeds: Trainings of each policy.
-        episodes: Of each policy, for each seed and each choice of operated dimensions.
-        operated: The choices.
-        steps_asked: Held-out steps of each demonstration whose likelihood is asked.
-        settings: Of the training.
-        spread: How far joints are moved in training; see `FittedPolicy`.
-        how: What the conditional policy does; see `ConditionalPolicy`.
+        hidden: Width of the MLPs.
+        blocks: Residual blocks of the MLPs, of two layers each.
+        seeds: Number of trainings of each policy.
+        episodes: Episodes of each policy, for each seed and choice of operated dimensions.
+        operated: Choices of operated dimensions.
+        steps_asked: Steps of each test demonstration whose likelihood is computed.
+        settings: Training settings.
+        spread: Size of the joint perturbations in training; see `FittedPolicy`.
+        how: Decision rule of the conditional policy; see `ConditionalPolicy`.
     """
 
     hidden: int
@@ -97,13 +105,13 @@ SCALES: Mapping[str, RobotScale] = {
         ),
     ),
 }  # fmt: skip
-"""At the size of the paper: 300 rounds of 105,000 steps, in batches of 4096. Episodes of one policy
-begin nearly alike and end alike, so that a small experiment has many trainings, of few episodes."""
+"""Scale paper has 300 epochs of 105,000 steps, in batches of 4096. Episodes of one policy differ
+little, so scale small has many trainings with few episodes each."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A policy that is trained: what it is in words, how it is built, and what it never sees."""
+    """Description, class and constructor of a trained policy, and the task it must not see."""
 
     meaning: str
     kind: type[FittedPolicy]
@@ -111,7 +119,7 @@ class Trained:
     unwanted: str | None = None
 
     def demonstrations(self, train: Demonstrations) -> Demonstrations:
-        """Those that it learns from."""
+        """Returns the demonstrations that the policy is trained on."""
         return train if self.unwanted is None else train.without(self.unwanted)
 
 
@@ -142,16 +150,16 @@ def _conditional(law: Law) -> Callable[[RobotScale, int], FittedPolicy]:
 TRAINED: Mapping[str, Trained] = {
     "bc": Trained("behavioural cloning: the operator", CloningPolicy, _cloning(0)),
     "bc_other": Trained(
-        "behavioural cloning, of another seed", CloningPolicy, _cloning(OTHER_SEED)
+        "behavioural cloning with another seed", CloningPolicy, _cloning(OTHER_SEED)
     ),
     "bc_willed": Trained(
-        f"an operator with a will: cloned from those who leave the {UNWANTED} alone",
+        f"operator with its own goal: cloned from demonstrations without the {UNWANTED}",
         CloningPolicy,
         _cloning(WILLED_SEED),
         unwanted=UNWANTED,
     ),
     "mac": Trained(
-        "p(a_u | a_e, s), trained on the factors of its questions",
+        "p(a_u | a_e, s), trained on the factors of its queries",
         ConditionalPolicy,
         _conditional("mac"),
     ),
@@ -163,12 +171,12 @@ TRAINED: Mapping[str, Trained] = {
 }
 
 LIKELIHOODS = ("mac", "uniform")
-"""Those with densities of actions."""
+"""Policies that have densities of actions."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of the table: what it is, which trained policies it needs, how they act together."""
+    """A row of the table: description, trained policies, and the policy that they form."""
 
     meaning: str
     needs: tuple[str, ...]
@@ -184,7 +192,7 @@ def _shared(operator: str, assistant: str, *, tells: bool) -> Together:
 
 ROWS: Mapping[str, TableRow] = {
     "bc_fill": TableRow(
-        "the operator gives four dimensions, a second cloning policy the other five, blind to them",
+        "the operator gives four dimensions, a second cloning policy the other five, independently",
         ("bc", "bc_other"),
         _shared("bc", "bc_other", tells=False),
     ),
@@ -204,12 +212,12 @@ ROWS: Mapping[str, TableRow] = {
         lambda trained, _: trained["mac"],
     ),
     "bc_fill_willed": TableRow(
-        f"as bc_fill, of an operator who leaves the {UNWANTED} alone",
+        f"as bc_fill, with an operator that avoids the {UNWANTED}",
         ("bc_willed", "bc_other"),
         _shared("bc_willed", "bc_other", tells=False),
     ),
     "mac_fill_willed": TableRow(
-        "as mac_fill, of the same operator",
+        "as mac_fill, with the same operator",
         ("bc_willed", "mac"),
         _shared("bc_willed", "mac", tells=True),
     ),
@@ -217,31 +225,31 @@ ROWS: Mapping[str, TableRow] = {
 
 
 LEVEL = 0.8
-"""Of the central intervals whose coverage tells calibration."""
+"""Level of the central intervals whose coverage is measured."""
 
 FIRST_EPISODE = 1
-"""Seeds of the episodes that are reported start here; what was tuned, was tuned on others."""
+"""First seed of the reported episodes; tuning used other seeds."""
 
 POLICY = "policy"
-"""The folder of a trained policy in that of its training."""
+"""Subfolder of a training that holds the trained policy."""
 
 REWARD, COVERAGE = "reward", "coverage"
 
 NATS = {"conditional_nats": "the rest of an action", "whole_nats": "whole actions"}
-"""The two kinds of questions whose likelihoods are measured, in words."""
+"""Two kinds of queries whose likelihoods are measured, in words."""
 
 
 @dataclass(frozen=True)
 class RobotStudy:
-    """The demonstrations, the environment, and how policies are trained and measured.
+    """Trains and measures policies on demonstrations and in their environment.
 
-    It is sent to other processes, so it holds the place of its data rather than the data.
+    A study is sent to other processes, so it holds the path of its data rather than the data.
 
     Args:
-        scale: How large.
-        data: Where demonstrations are; None is the toy.
-        cache: Where replayed ones are kept.
-        seed: Of the questions and of the episodes.
+        scale: Sizes.
+        data: Path of the demonstrations; None is the toy kitchen.
+        cache: Folder of replayed demonstrations.
+        seed: Seed of the queries and of the episodes.
     """
 
     scale: RobotScale
@@ -251,22 +259,22 @@ class RobotStudy:
 
     @property
     def demonstrations(self) -> SplitDemonstrations:
-        """Those that do not complete all that is scored, split."""
+        """Demonstrations that do not complete all scored tasks, split."""
         return read_demonstrations(self.data, self.cache)
 
     @property
     def environment(self) -> Callable[[], Environment]:
-        """Makes the environment of the episodes."""
+        """Constructor of the environment of the episodes."""
         return ToyKitchen if self.data is None else Kitchen
 
     def check(self) -> None:
-        """Says what is missing, before any work."""
+        """Raises before any work if the simulator or a file is missing."""
         if self.data is not None:
             need_simulator()
         self.demonstrations  # noqa: B018
 
     def identity(self) -> dict[str, Any]:
-        """What results depend on, in plain values."""
+        """Returns the data and sizes that results depend on, in plain values."""
         train = self.demonstrations.train
         digest = hashlib.sha256(train.observations.tobytes() + train.actions.tobytes())
         return {
@@ -281,7 +289,7 @@ class RobotStudy:
         }
 
     def train(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Trains one policy, whose name ends in its seed, and asks it about held-out actions."""
+        """Trains one policy, whose name ends in its seed, and measures it on held-out actions."""
         kind, _, seed = name.rpartition("-")
         parts = self.demonstrations
         policy = TRAINED[kind].build(self.scale, int(seed))
@@ -293,7 +301,7 @@ class RobotStudy:
         return self._likelihood(policy) | self._calibration(policy)
 
     def act(self, name: str, folder: Path) -> dict[str, Estimate]:
-        """Episodes of one row of the table, whose name ends in the seed of its policies."""
+        """Runs the episodes of a row of the table, whose name ends in the seed of its policies."""
         kind, _, seed = name.rpartition("-")
         row = ROWS[kind]
         trained = {
@@ -308,7 +316,7 @@ class RobotStudy:
         }
 
     def _turns(self, row: TableRow, trained: Mapping[str, Policy]) -> list[tuple[Policy, int]]:
-        """Each choice of operated dimensions has seeds of its own, the same in all rows."""
+        """Returns policies and episode seeds; each choice of dimensions has its own seeds."""
         each, first = self.scale.episodes, FIRST_EPISODE + 1_000 * self.seed
         acting = [row.policy(trained, operated) for operated in self.scale.operated]
         return [
@@ -317,43 +325,43 @@ class RobotStudy:
             for episode in range(each)
         ]
 
-    def _asked(self) -> list[Demonstrations]:
-        """Steps of each test demonstration, evenly spread."""
+    def _test_steps(self) -> list[Demonstrations]:
+        """Returns evenly spaced steps of each test demonstration."""
         test = self.demonstrations.test
         return [_evenly(test.chosen([i]), self.scale.steps_asked) for i in range(len(test))]
 
     def _likelihood(self, policy: ConditionalPolicy) -> dict[str, Estimate]:
-        """Nats of the rest of an action given a random part, and of all of it.
+        """Returns nats of the rest of an action given a random part, and of whole actions.
 
-        Each is a mean a demonstration; see `NATS`.
+        Each is a mean over the steps of a demonstration; see `NATS`.
         """
         source, nats = torch.Generator().manual_seed(self.seed), []
-        for steps in self._asked():
+        for steps in self._test_steps():
             law = ConditionalQueries(steps.actions.shape[1])
             rest = law.sample(steps.num_steps, generator=source)
             nothing = torch.zeros_like(rest.given)
-            questions = (rest, Query(nothing, ~nothing))
-            nats.append(torch.stack([policy.log_prob(steps, one).mean() for one in questions]))
+            queries = (rest, Query(nothing, ~nothing))
+            nats.append(torch.stack([policy.log_prob(steps, one).mean() for one in queries]))
         columns = torch.stack(nats).unbind(dim=1)
         return {metric: Estimate(column) for metric, column in zip(NATS, columns, strict=True)}
 
     def _calibration(self, policy: ConditionalPolicy) -> dict[str, Estimate]:
-        """How often actions lie in their intervals of 0.8, by how much of an action is given.
+        """Returns the coverage of 80% intervals of actions, by the share of it that is given.
 
-        A dimension is asked as a decision asks it, with those before it on the path known. Joints
-        are moved and actions shaken as in training, because that is what the densities are of:
-        those of demonstrations as they are would seem too wide.
+        A dimension is queried as in a decision, given those before it on the path. Joints and
+        actions are perturbed as in training, because the densities include these perturbations:
+        they would seem too wide on unperturbed demonstrations.
         """
         model, scaling = policy.fitted()
         found: dict[str, list[Tensor]] = {}
         source = torch.Generator().manual_seed(self.seed)
-        for steps in self._asked():
+        for steps in self._test_steps():
             x, _ = policy.rows(steps, scaling).batch(0, steps.num_steps, generator=source)
             have = torch.ones(len(x), scaling.num_actions, dtype=torch.bool)
             for words, share in SHARES.items():
-                asked: dict[str, Any] = {"share": share, "along_path": True, "generator": source}
-                said = predictions(model, x, have, kind="continuous", **asked)
-                covered = NumberCalibration(said.pit, said.variable, said.row).coverage(LEVEL)
+                options: dict[str, Any] = {"share": share, "along_path": True, "generator": source}
+                one = predictions(model, x, have, kind="continuous", **options)
+                covered = NumberCalibration(one.pit, one.variable, one.row).coverage(LEVEL)
                 found.setdefault(words, []).append(covered.rows.mean())
         return {
             f"{COVERAGE}_{words.replace(' ', '_')}_given": Estimate(torch.stack(means))
@@ -361,9 +369,9 @@ class RobotStudy:
         }
 
     def _squared_error(self, policy: FittedPolicy) -> Estimate:
-        """Of the action, summed over its dimensions, a mean a demonstration."""
+        """Returns the squared error of actions, a mean over the steps of each demonstration."""
         means = []
-        for steps in self._asked():
+        for steps in self._test_steps():
             acted = np.stack([policy.act(seen) for seen in steps.observations])
             means.append(((acted - steps.actions) ** 2).sum(axis=1).mean())
         return Estimate(torch.tensor(np.array(means), dtype=torch.float64))
@@ -386,9 +394,9 @@ def _evenly(demonstrations: Demonstrations, steps: int) -> Demonstrations:
     )
 
 
-@lru_cache(maxsize=1)  # an experiment asks for them again and again
+@lru_cache(maxsize=1)  # studies read them for every policy
 def read_demonstrations(data: Path | None, cache: Path) -> SplitDemonstrations:
-    """Those of a folder or file, or of the toy."""
+    """Reads demonstrations from a folder or file; without one, makes those of the toy."""
     if data is None:
         return toy_demonstrations().split()
     return load_kitchen(data, cache, progress=True).without_all_of(SCORED).split()

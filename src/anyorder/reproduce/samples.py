@@ -1,12 +1,7 @@
-"""The paper's figures of images: test images, the same with holes, and how a model paints them.
+"""Samples of the paper's appendix: infilled text and inpainted images, beside the test data.
 
-Nothing is chosen by hand: the images are the first of the test part, and the first three
-completions are shown.
-
-The paper's appendix: test chunks, the same with holes, and how the model fills them.
-
-Nothing is chosen by hand: chunks are spread evenly over the test text, holes fall at random, and
-the first fill is shown.
+Nothing is chosen by hand. Chunks are spread evenly over the test text, their holes are random, and
+the first fill is shown. Images are the first of the test set, with their first three completions.
 """
 
 from pathlib import Path
@@ -26,7 +21,7 @@ from anyorder.text.data import chunks, decode
 from anyorder.text.model import TextModel
 
 HOLE_SHARES = (0.35, 0.35, 0.7)
-"""How much of each snippet is missing: about what the paper's three show."""
+"""Share of each snippet that is missing: about that of the three in the paper."""
 
 LINE = 70
 
@@ -37,10 +32,10 @@ def samples(
     """Prints three snippets: the text, the text with holes, and a fill.
 
     Args:
-        run: The folder of a model of text; the model that ships with the package by default.
-        data: text8, or the folder that holds it; without it, the text that ships with Python.
-        seed: Of the holes and the fills.
-        json: Whether to print one JSON object.
+        run: Folder of a text model; by default the model that ships with the package.
+        data: File or folder of text8; by default the text that ships with Python.
+        seed: Seed of the holes and the fills.
+        json: Prints one JSON object.
     """
     check_seed(seed)
     model = TextModel.shipped() if run is None else TextModel.load(run)
@@ -67,17 +62,17 @@ def _wrapped(text: str) -> str:
 
 
 IMAGES, COMPLETIONS = 2, 3
-"""Of each kind of hole, and of each image."""
+"""Images of each kind of hole, and completions of each image."""
 
 
 def image_samples(run: Path, images: str, *, out: Path, seed: int = 0) -> None:
-    """Draws a grid: for each kind of hole some test images, their known part, and completions.
+    """Writes a grid of test images, their known parts and completions, for each kind of hole.
 
     Args:
-        run: The folder of a model of images.
-        images: The set, as for `anyorder fit`.
-        out: The picture.
-        seed: Of the holes and of the completions.
+        run: Folder of an image model.
+        images: Data set, as for `anyorder fit`.
+        out: Image file.
+        seed: Seed of the holes and of the completions.
     """
     check_seed(seed)
     model = ImageModel.load(run)
@@ -85,19 +80,19 @@ def image_samples(run: Path, images: str, *, out: Path, seed: int = 0) -> None:
     holes = sample_holes(found.shape[:2], seed)
     test = found.test[: IMAGES * len(holes)]
     groups = np.array_split(test, len(holes))
-    painted = [
+    completions = [
         model.inpaint(group, hole, n=COMPLETIONS, seed=seed)
         for group, hole in zip(groups, holes, strict=True)
         if len(group)
     ]
     each = [hole for group, hole in zip(groups, holes, strict=True) for _ in group]
-    grid = picture_grid(test, np.stack(each), np.concatenate(painted), levels=found.levels)
+    grid = picture_grid(test, np.stack(each), np.concatenate(completions), levels=found.levels)
     write_image(out, grid)
     note(f"{found.name}: original, known part, {COMPLETIONS} completions: {out}")
 
 
 def sample_holes(size: tuple[int, int], seed: int) -> list[Hole]:
-    """Half of the pixels at random, the lower half, and a rectangle in the middle."""
+    """Returns three holes: random half of the pixels, lower half, and central rectangle."""
     height, width = size
     middle = {
         "top": height // 4,
@@ -105,9 +100,9 @@ def sample_holes(size: tuple[int, int], seed: int) -> list[Hole]:
         "height": max(1, height // 2),
         "width": max(1, width // 2),
     }
-    source = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     return [
-        random_hole(size, 0.5, generator=source),
+        random_hole(size, 0.5, generator=generator),
         half_hole(size, "bottom"),
         rectangle_hole(size, **middle),
     ]

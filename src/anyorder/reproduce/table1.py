@@ -1,9 +1,8 @@
-"""Table 1 of the paper: text, in bits for each character; and what one pass makes of it."""
+"""Table 1 of the paper: text, in bits per character; with path networks beside its models."""
 
 from anyorder.reproduce.options import ExperimentOptions
 from anyorder.reproduce.record import (
     TOO_SHORT,
-    Paired,
     cell,
     difference_table,
     legend,
@@ -30,11 +29,11 @@ PAIRS = (
     ("path_one_stream", "left_to_right"),
     ("path_mix_one_stream", "path_mix"),
 )
-"""Differences that the table states, a - b: negative is better for a."""
+"""Paired differences a - b in the table: negative is better for a."""
 
 ASKS_NO_CONDITIONALS = ("path", "path_rnd", "path_one_stream", "left_to_right")
 
-NO_CONDITIONALS = "* not trained on conditional questions: its encoder of evidence is as it began."
+NO_CONDITIONALS = "* not trained on conditional queries: its evidence encoder is untrained."
 
 METRICS = ("joint", "marginal", "conditional")
 
@@ -42,15 +41,9 @@ METRICS = ("joint", "marginal", "conditional")
 def table1(options: ExperimentOptions) -> None:
     """Trains and evaluates the models of Table 1, and prints them beside the paper's numbers."""
     outcome = run_text_experiment("table1", TABLE1, evaluate, options)
-    kept = outcome.record(options.command("table1"), _paired(outcome))
+    kept = outcome.record(options.command("table1"), outcome.differences(PAIRS, METRICS))
     if kept.publish(options.record, json=options.json):
         _show(options.scale, outcome)
-
-
-def _paired(outcome: Outcome) -> list[Paired]:
-    found = outcome.estimates
-    pairs = [(a, b) for a, b in PAIRS if a in found and b in found]
-    return [outcome.difference(a, b, metric) for a, b in pairs for metric in METRICS]
 
 
 def _show(scale: str, outcome: Outcome) -> None:
@@ -68,7 +61,7 @@ def _show(scale: str, outcome: Outcome) -> None:
     console.print(table)
     if any(name in ASKS_NO_CONDITIONALS for name in outcome.estimates):
         console.print(f"{NO_CONDITIONALS}\n")
-    if differences := _paired(outcome):
+    if differences := outcome.differences(PAIRS, METRICS):
         console.print(difference_table(differences, METRICS, "bits"))
     console.print(legend(TABLE1, outcome.estimates))
     if scale == "tiny":

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.reproduce.jobs import Results, joint_source, run_jobs
 from anyorder.reproduce.options import RobotOptions
 from anyorder.reproduce.record import (
     TOO_SHORT,
@@ -33,12 +32,14 @@ from anyorder.reproduce.robot_models import (
     RobotScale,
     RobotStudy,
 )
+from anyorder.reproduce.study import Results, joint_source, run_jobs
 from anyorder.robots.files import LOGS, completed_share, load_kitchen, read_logs
 
 PAPER: Mapping[str, tuple[float, float]] = {"bc_fill": (1.81, 0.08), "mac_fill": (2.00, 0.05)}
-"""What the paper prints; its full autonomy, an implicit policy, has 2.15 +- 0.06."""
+"""Rewards of the paper, with their standard errors."""
 
 FULL_AUTONOMY = (2.15, 0.06)
+"""Reward of full autonomy in the paper, by an implicit policy."""
 
 PAIRS = (
     ("mac_fill", "bc_fill"),
@@ -47,18 +48,18 @@ PAIRS = (
     ("bc_fill", "bc_full"),
     ("mac_fill_willed", "bc_fill_willed"),
 )
-"""Differences that the table states, a - b: positive is better for a."""
+"""Paired differences a - b in the table: positive is better for a."""
 
 BY_SEED = "_by_seed"
-"""Ends the name of a metric whose error is over trainings, not over what they were asked."""
+"""Suffix of a metric whose standard error is over trainings, not over queries or episodes."""
 
 
 def table6(options: RobotOptions) -> None:
-    """Trains policies, lets them act, and prints what they completed."""
+    """Trains policies, runs their episodes, and prints their rewards."""
     options.check(SCALES, ROWS)
     if options.data is None and options.scale != "tiny":
         raise ConfigError(
-            "The demonstrations are read from `data`: give the folder that holds "
+            "`data` must be the folder of the demonstrations at this scale: it holds "
             f"{LOGS}, D4RL's kitchen-mixed-v0.hdf5 or Minari's D4RL/kitchen/mixed-v2."
         )
     folder = options.out / options.scale
@@ -79,7 +80,7 @@ def table6(options: RobotOptions) -> None:
 
 
 def _scale(options: RobotOptions) -> RobotScale:
-    """The scale, with minutes of the processor in place of steps where they were asked for."""
+    """Returns the scale, with CPU minutes in place of steps if `minutes` is given."""
     scale = SCALES[options.scale]
     if options.minutes is None:
         return scale
@@ -89,15 +90,17 @@ def _scale(options: RobotOptions) -> RobotScale:
 
 @dataclass(frozen=True)
 class Crossed:
-    """What every training scored on every demonstration, or in every episode.
+    """Scores of every training on every test demonstration, or in every episode.
 
-    All trainings are asked about the same test demonstrations, and act in episodes of the same
-    seeds and operated dimensions, so that their scores are no independent draws: two errors are
-    given, each over means, and neither holds the other. For a likelihood the one over
-    demonstrations tells how far other demonstrations would move it. For a reward the one over
-    episodes tells how much is luck within them; it counts what the choices of operated dimensions
-    differ by as luck too, and so errs upwards. What policies of other trainings would do is told
-    by the error over trainings, which for rewards is the one that counts: episodes begin alike.
+    All trainings share the test demonstrations, and the seeds and operated dimensions of the
+    episodes, so their scores are not independent samples. Two standard errors are given, each over
+    means; neither contains the other.
+
+    For a likelihood, the error over demonstrations tells how much other demonstrations would
+    change it. For a reward, the error over episodes is the noise within them; it includes the
+    differences between the choices of operated dimensions, so it is too large. The error over
+    trainings tells how much other trainings would change a reward. It is the one that counts,
+    because episodes begin nearly alike.
 
     Args:
         scores: Shape ``(trainings, demonstrations or episodes)``.
@@ -106,34 +109,34 @@ class Crossed:
     scores: Tensor
 
     @property
-    def by_asked(self) -> Estimate:
-        """The mean over trainings of each demonstration or episode."""
+    def by_test(self) -> Estimate:
+        """Mean over trainings of each demonstration or episode."""
         return Estimate(self.scores.mean(dim=0))
 
     @property
     def by_seed(self) -> Estimate:
-        """The mean of each training."""
+        """Mean of each training."""
         return Estimate(self.scores.mean(dim=1))
 
     def minus(self, other: "Crossed") -> "Crossed":
-        """The difference on the same demonstrations, or in the same episodes."""
+        """Returns the difference on the same demonstrations, or in the same episodes."""
         return Crossed(self.scores - other.scores)
 
     def named(self, metric: str) -> dict[str, Estimate]:
-        """Both estimates by the names that they have in a record."""
-        return {metric: self.by_asked, metric + BY_SEED: self.by_seed}
+        """Returns both estimates by their names in a record."""
+        return {metric: self.by_test, metric + BY_SEED: self.by_seed}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the rows of the table and the trained policies scored, by name and metric."""
+    """Scores of the rows of the table and of the trained policies, by name and metric."""
 
     acted: Mapping[str, Mapping[str, Crossed]]
     trained: Mapping[str, Mapping[str, Crossed]]
     source: dict[str, object]
 
     def record(self, command: str, study: RobotStudy, more: list[Row]) -> Record:
-        """What is kept of it."""
+        """Returns the record of the experiment."""
         data, rows = study.demonstrations.train.name, list(more)
         for name, scored in {**self.acted, **self.trained}.items():
             for metric, scores in scored.items():
@@ -142,7 +145,7 @@ class Found:
         return Record(command, study.identity(), rows, self.paired(data), self.source)
 
     def paired(self, data: str) -> list[Paired]:
-        """Differences, with their errors over what was asked and over trainings."""
+        """Returns paired differences, with both standard errors."""
         pairs = [(a, b, REWARD, self.acted) for a, b in PAIRS if {a, b} <= self.acted.keys()]
         if set(LIKELIHOODS) <= self.trained.keys():
             pairs += [(*LIKELIHOODS, metric, self.trained) for metric in NATS]
@@ -155,7 +158,7 @@ class Found:
 
 
 def _run(study: RobotStudy, names: Sequence[str], folder: Path, at_once: int) -> Found:
-    """Trains all that is needed, `at_once` policies at a time; then the episodes, likewise."""
+    """Trains the policies of the rows, `at_once` at a time; then runs the episodes, likewise."""
     seeds = range(study.scale.seeds)
     needed = [kind for kind in TRAINED if any(kind in ROWS[name].needs for name in names)]
     if "mac" in needed:
@@ -181,7 +184,7 @@ def _with_seeds(names: Iterable[str], seeds: Iterable[int]) -> list[str]:
 
 
 def _crossed(results: Results, names: Iterable[str]) -> dict[str, dict[str, Crossed]]:
-    """The scores of each name, a row of them for each of its seeds."""
+    """Returns the scores of each name, with a row for each of its seeds."""
     crossed = {}
     for name in names:
         parts = [
@@ -197,7 +200,7 @@ def _crossed(results: Results, names: Iterable[str]) -> dict[str, dict[str, Cros
 
 
 def _replayed(study: RobotStudy) -> list[Row]:
-    """How many demonstrations were replayed, and the share that completed its tasks."""
+    """Returns the share of replayed demonstrations that completed their tasks."""
     data = study.data
     if data is None or not ((data / LOGS).exists() or data.suffix == ".npz"):
         return []
@@ -212,14 +215,14 @@ def _show(console: Console, found: Found, kept: Record) -> None:
     for row in kept.rows:
         if row.metric == "completed_share" and row.n:
             done = round(row.value * row.n)
-            console.print(f"{row.dataset}: {done} of {row.n} completed all they set out to")
+            console.print(f"{row.dataset}: {done} of {row.n} completed all of their tasks")
     table = report_table("reward", "mean", "± episodes", "± trainings", "paper")
     for name, scored in found.acted.items():
-        one, seeds = scored[REWARD].by_asked, scored[REWARD].by_seed
+        one, seeds = scored[REWARD].by_test, scored[REWARD].by_seed
         paper = cell(*PAPER[name]) if name in PAPER else ""
         table.add_row(name, f"{one.value:.2f}", f"{one.se:.2f}", f"{seeds.se:.2f}", paper)
     console.print(table)
-    table = report_table("a - b: more\nis better for a", "mean", "± asked", "± trainings")
+    table = report_table("a - b: positive\nis better for a", "mean", "± test", "± trainings")
     pairs = {(pair.a, pair.b, pair.metric): pair for pair in kept.paired}
     for (a, b, metric), pair in pairs.items():
         if not metric.endswith(BY_SEED):
@@ -234,13 +237,13 @@ def _show(console: Console, found: Found, kept: Record) -> None:
 
 
 def _show_likelihoods(console: Console, found: Found) -> None:
-    """Nats of held-out actions, and the coverage of intervals by what is given."""
+    """Prints log-likelihoods of held-out actions, and the coverage of intervals."""
     names = [name for name in LIKELIHOODS if name in found.trained]
     if not names:
         return
     table = report_table("held-out actions", *names)
     for metric in found.trained[names[0]]:
-        words = metric.replace("_", " ").replace(COVERAGE, "in the interval of 0.8,")
-        ones = [found.trained[name][metric].by_asked for name in names]
+        words = metric.replace("_", " ").replace(COVERAGE, "coverage of 80% intervals,")
+        ones = [found.trained[name][metric].by_test for name in names]
         table.add_row(words, *(cell(one.value, one.se) for one in ones))
     console.print(table)

@@ -1,9 +1,8 @@
-"""Table 7 of the paper: the laws over masks that queries and protocols induce, for N = 12.
+"""Table 7 of the paper: laws over masks induced by queries and protocols, for N = 12.
 
 The paper gives one simulation of a million masks. Here every law is enumerated exactly, simulated
-with its standard error, and set beside the printed numbers.
-
-The paper's own way of drawing training masks, to be measured against the exact one.
+with its standard error, and printed beside the paper's numbers. `papers_sampler` is the paper's
+sampler of training masks (appendix B), against which the exact sampler is benchmarked.
 """
 
 from dataclasses import dataclass
@@ -31,16 +30,16 @@ from anyorder.lattice.weighted_queries import Weighting
 from anyorder.reproduce.record import Record, Row, check_record
 
 POOL = 100
-"""The appendix draws this many masks for each one that it keeps."""
+"""Masks that the appendix samples for each one that it keeps."""
 
 
-def papers_way(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
-    """Appendix B of the paper, step by step, at its cost.
+def papers_sampler(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
+    """Samples training masks as appendix B of the paper does, step by step, at its cost.
 
     Args:
-        batch: How many masks.
-        num_variables: N.
-        generator: The source of randomness.
+        batch: Number of masks.
+        num_variables: Number of variables N.
+        generator: Source of randomness.
 
     Returns:
         Shape ``(batch, num_variables)``.
@@ -67,7 +66,7 @@ PER_MILLION = 1e6
 
 @dataclass(frozen=True)
 class Column:
-    """One law over masks: the protocol is None for the test law M itself."""
+    """A law over masks; the protocol is None for the test law M itself."""
 
     title: str
     queries: QueryLaw
@@ -76,7 +75,7 @@ class Column:
     reweight: bool = False
 
     def exact(self) -> Tensor:
-        """The probability of each of the 2^N masks, by enumeration."""
+        """Returns the probability of each of the 2^N masks, by enumeration."""
         if self.protocol is None:
             nothing = torch.zeros_like(all_sets(NUM_VARIABLES))
             return self.queries.log_prob(nothing, all_sets(NUM_VARIABLES)).exp()
@@ -86,14 +85,14 @@ class Column:
         return node_law(edges)
 
     def simulated(self, samples: int, generator: torch.Generator) -> Tensor:
-        """The share of each of the 2^N masks among so many draws."""
+        """Returns the share of each of the 2^N masks among simulated samples."""
         counts = torch.zeros(2**NUM_VARIABLES, dtype=torch.float64)
         for start in range(0, samples, PAPER_SAMPLES):  # a million at a time, to keep memory flat
-            masks = self._drawn(min(PAPER_SAMPLES, samples - start), generator)
+            masks = self._sample(min(PAPER_SAMPLES, samples - start), generator)
             counts += torch.bincount(set_index(masks), minlength=2**NUM_VARIABLES)
         return counts / samples
 
-    def _drawn(self, samples: int, generator: torch.Generator) -> Tensor:
+    def _sample(self, samples: int, generator: torch.Generator) -> Tensor:
         if self.protocol is None:
             return self.queries.sample(samples, generator=generator).query
         options = {"weighting": self.weighting, "reweight": self.reweight}
@@ -123,7 +122,7 @@ COLUMNS = {
 }
 
 PAPER_LAWS = ("M", "rnd_path", "mac_path", "mac_path_cr", "cond_path_cr")
-"""The laws that the paper simulated; the last is in its data file but not in print."""
+"""Laws that the paper simulated; the last is in its data file but not in print."""
 
 PAPER_COUNTS = {
     "011111111110": (1261, 222, 650, 1827, 703),
@@ -146,16 +145,16 @@ def table7(
     """Prints Table 7 by enumeration and by simulation, beside the paper's numbers.
 
     Args:
-        samples: How many masks the simulation draws from each law.
-        seed: Of the simulation.
-        json: Whether to print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        samples: Number of masks that are sampled from each law.
+        seed: Seed of the simulation.
+        json: Prints one JSON object in place of the table.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("samples", samples, high=10**10)
     check_seed(seed)
     check_record(record)
     generator = torch.Generator().manual_seed(seed)
-    with Console(stderr=True).status("Enumerating and drawing the laws over masks ..."):
+    with Console(stderr=True).status("Enumerating and sampling the laws over masks ..."):
         exact = {name: column.exact() for name, column in COLUMNS.items()}
         simulated = {name: column.simulated(samples, generator) for name, column in COLUMNS.items()}
     if record is not None:
@@ -196,9 +195,9 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
     table = Table(
         title=f"Table 7: masks per million under each law, N = {NUM_VARIABLES}",
         caption=(
-            f"drawn: {samples:,} masks, with their standard error. paper: its simulation of a "
-            "million; the last column is in its data file, not in print. off: by how many standard "
-            "errors it misses the exact law. Reweighted masks (CR) miss because resampling is "
+            f"sampled: {samples:,} masks, with their standard error. paper: its simulation of a "
+            "million; the last column is in its data file, not in print. z: its deviation from the "
+            "exact law in standard errors. Reweighted masks (CR) deviate because resampling is "
             "biased, RND's last one probably because its sort breaks ties by position."
         ),
         box=SIMPLE,
@@ -209,27 +208,27 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
         table.add_column(column.title, justify="right", no_wrap=True)
     for mask in PAPER_ROWS:
         cells = [_share_cell(name, mask, exact, simulated, samples) for name in COLUMNS]
-        table.add_row(f"[bold]{mask}[/]\n drawn\n ±\n paper\n off", *cells, end_section=True)
+        table.add_row(f"[bold]{mask}[/]\n sampled\n ±\n paper\n z", *cells, end_section=True)
     entropies = [_entropy_cell(name, exact, simulated, samples) for name in COLUMNS]
-    table.add_row("[bold]entropy, nats[/]\n drawn\n ±\n paper", *entropies)
+    table.add_row("[bold]entropy, nats[/]\n sampled\n ±\n paper", *entropies)
     Console().print(table)
 
 
 def _share_cell(
     name: str, mask: str, exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
 ) -> str:
-    share, drawn = (float(law[name][_index(mask)]) for law in (exact, simulated))
+    share, sampled = (float(law[name][_index(mask)]) for law in (exact, simulated))
     lines = [
         f"[bold]{share * PER_MILLION:,.0f}[/]",
-        f"{drawn * PER_MILLION:,.0f}",
-        f"{_share_se(drawn, samples) * PER_MILLION:,.0f}" if drawn or not share else "-",
+        f"{sampled * PER_MILLION:,.0f}",
+        f"{_share_se(sampled, samples) * PER_MILLION:,.0f}" if sampled or not share else "-",
     ]
     if name in PAPER_ROWS[mask]:
         paper = PAPER_ROWS[mask][name]
         lines.append(f"{paper:,}")
         if share > 0:
-            off = (paper / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
-            lines.append(f"[dim]{off:+.1f}[/]")
+            z = (paper / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
+            lines.append(f"[dim]{z:+.1f}[/]")
     return "\n".join(lines)
 
 
@@ -250,15 +249,15 @@ def _record_rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples
         rows.append(Row("N=12", name, "entropy_exact_nats", entropy(exact[name])))
         rows.append(Row("N=12", name, "entropy_simulated_nats", value, se, samples))
         for mask in PAPER_ROWS:
-            share, drawn = (float(law[name][_index(mask)]) for law in (exact, simulated))
+            share, sampled = (float(law[name][_index(mask)]) for law in (exact, simulated))
             rows.append(Row(mask, name, "exact_per_million", share * PER_MILLION))
             rows.append(
                 Row(
                     mask,
                     name,
                     "simulated_per_million",
-                    drawn * PER_MILLION,
-                    _share_se(drawn, samples) * PER_MILLION,
+                    sampled * PER_MILLION,
+                    _share_se(sampled, samples) * PER_MILLION,
                     samples,
                 )
             )
@@ -266,7 +265,7 @@ def _record_rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples
 
 
 def _index(mask: str) -> int:
-    """The row of `all_sets` of a mask written as in the paper, variable 1 first."""
+    """Returns the row in `all_sets` of a mask in the notation of the paper, variable 1 first."""
     return int(set_index(torch.tensor([[digit == "1" for digit in mask]])))
 
 
@@ -275,10 +274,10 @@ def _share_se(share: float, samples: int) -> float:
 
 
 def _plug_in_entropy(shares: Tensor, samples: int) -> tuple[float, float]:
-    """The entropy of a simulated law, with its standard error by the delta method.
+    """Returns the entropy of a simulated law, with its standard error by the delta method.
 
-    The entropy of the shares is too small by (masks seen - 1) / (2 samples) to first order, which
-    is added.
+    The plug-in entropy is biased by -(masks seen - 1) / (2 samples) to first order; this bias is
+    removed (Miller and Madow).
     """
     seen = shares[shares > 0]
     value = entropy(shares)

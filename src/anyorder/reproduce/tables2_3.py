@@ -1,8 +1,7 @@
-"""The experiments with images: how the models of Tables 2 and 3 are built, trained and measured.
+"""Tables 2 and 3 of the paper: images, in bits per dimension.
 
-The models of images that are compared: Tables 2 and 3 share them.
-
-Tables 2 and 3 of the paper: images, in bits for each dimension.
+Both tables compare the models of `IMAGE_MODELS`. An `ImageStudy` builds, trains and measures them
+on one data set, at the size of a `SCALES` entry.
 """
 
 import math
@@ -39,7 +38,6 @@ from anyorder.reproduce.options import ImagesOptions
 from anyorder.reproduce.record import (
     TOO_SHORT,
     Entry,
-    Paired,
     cell,
     difference_table,
     legend,
@@ -53,21 +51,21 @@ from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.training.settings import TrainingSettings
 
 PUBLISHED_STRIDES = {3072: 48}
-"""The stride of the published commands, by N; the paper's text says 32."""
+"""Stride of the published commands, by N; the paper's text says 32."""
 
 
 def strided_protocol(n: int) -> DecompositionProtocol:
-    """The protocol of MAC in a strided order: about as many rounds as steps in a round."""
+    """Returns the protocol of MAC in a strided order, with a stride of about the root of N."""
     return RemoveGreatest(strided(n, PUBLISHED_STRIDES.get(n, max(2, isqrt(n)))))
 
 
 IMAGE_MODELS: Mapping[str, Entry] = {
     "ardm": Entry(
-        "ARDM: the paper's U-Net, trained on all masks alike, asked in random orders",
+        "ARDM: the paper's U-Net, trained on uniform masks, queried in random orders",
         "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
     ),
     "mac": Entry(
-        "MAC: the same, on the masks of its questions (D^CR), channel by channel, row by row",
+        "MAC: the same, trained on the masks of its queries (D^CR), in channel-row-column order",
         "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
     ),
     "mac_strided": Entry(
@@ -75,44 +73,44 @@ IMAGE_MODELS: Mapping[str, Entry] = {
         "masked", lambda n: MacLoss(UniformCardinality(n)), strided_protocol,
     ),
     "path": Entry(
-        "path network with a token a pixel, marginal questions",
+        "path network with a token for each pixel, marginal queries",
         "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
-    # The walk goes patch by patch; the study, which knows the shape of its images, says how.
+    # The order is patch by patch; the study sets it, because it knows the shape of the images.
     "path_patches": Entry(
-        "path network with a token a patch and a decoder inside it, marginal questions",
+        "path network with a token and a decoder for each patch, marginal queries",
         "patches", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
 }  # fmt: skip
 
 
 VALID_ROWS, VALID_STEPS = 32, 32
-"""Images and steps of the walk that held-out bits are estimated from while training."""
+"""Images and path steps of the estimate of held-out bits during training."""
 
-WHOLE_WALK, SOME_STEPS = 784, 64
-"""Walks of at most so many steps are summed: of 28x28 pixels, for less noise in the same time than
-from a few steps of more images. Longer ones are estimated from so many runs."""
+WHOLE_PATH, SOME_STEPS = 784, 64
+"""Paths of at most 784 steps (28x28 pixels) are summed, which has less noise for its time than a
+few steps of more images. Likelihoods of longer paths are estimated from 64 stratified steps."""
 
 PATCH, SMALL_PATCH, SMALL_IMAGE = 4, 2, 8
-"""The side of patches, and that of patches of images of at most so many rows."""
+"""Side of patches; smaller for images of at most `SMALL_IMAGE` rows."""
 
 
 @dataclass(frozen=True)
 class ImageScale:
-    """How large an experiment is.
+    """Sizes of the models, the training and the test of an experiment.
 
     Args:
-        down: Blocks of the U-Net on its way down.
-        channels: Of its blocks.
-        layers: Of path networks.
-        width: Of path networks.
-        heads: Of path networks.
-        rows: Test images that are asked about.
-        settings: Of the training.
-        size: Of CIFAR-10 images, which are shrunk to it; None leaves them.
-        turns: Whether CIFAR-10 images are turned and flipped in training.
-        joins_valid: Whether validation images are trained on too, as the published runs do.
-        checkpointing: Of the U-Net.
+        down: Downsampling blocks of the U-Net.
+        channels: Channels of its blocks.
+        layers: Layers of path networks.
+        width: Width of path networks.
+        heads: Attention heads of path networks.
+        rows: Number of test images.
+        settings: Training settings.
+        size: Side to which CIFAR-10 images are downscaled; None keeps them.
+        turns: Augments CIFAR-10 images by rotations and flips.
+        joins_valid: Trains on the validation images too, as the published runs do.
+        checkpointing: Activation checkpointing of the U-Net.
     """
 
     down: int
@@ -149,18 +147,18 @@ SCALES: Mapping[str, ImageScale] = {
         ),
     ),
 }  # fmt: skip
-"""Small sets are learnt by heart in minutes, so at that size validation says when to stop. At that
-of the paper: 1200 rounds of CIFAR-10; path networks of as many weights."""
+"""At scale small, models overfit in minutes, so training stops early by the validation loss. At
+scale paper, training takes 1200 epochs of CIFAR-10, and path networks have as many parameters."""
 
 MNIST_CHANNELS, MNIST_MINUTES = 16, 30
-"""Of images of 28x28 on a laptop: fewer channels, longer, so that thousands of steps are made."""
+"""For images of 28x28 on a laptop: fewer channels and more time, for thousands of steps."""
 
 IMAGENET_STEPS = 160_000
-"""Sixteen rounds of ImageNet32."""
+"""Sixteen epochs of ImageNet32."""
 
 
 def scale_of(name: str, dataset: str) -> ImageScale:
-    """A scale by its name, with what differs by the data set."""
+    """Returns a scale by its name, adjusted to the data set."""
     scale = SCALES[name]
     if dataset != "cifar10":
         scale = replace(scale, size=None, turns=False)
@@ -174,12 +172,12 @@ def scale_of(name: str, dataset: str) -> ImageScale:
 
 @dataclass(frozen=True)
 class ImageStudy(Study):
-    """Models of one set of images.
+    """Builds, trains and measures models of one image data set.
 
     Args:
-        dataset: Which one; see `load_images`.
-        scale: How large.
-        data: The folder with the data sets; the bundled digits need none.
+        dataset: Name of the data set; see `load_images`.
+        scale: Sizes.
+        data: Folder of the data sets; the bundled digits need none.
     """
 
     dataset: str
@@ -191,21 +189,21 @@ class ImageStudy(Study):
 
     @property
     def images(self) -> Images:
-        """The images."""
+        """Images of the data set."""
         return read_images(self.dataset, self.data, self.scale.size)
 
     @property
     def data_name(self) -> str:
-        """What to call them."""
+        """Name of the data set in tables."""
         return self.images.name
 
     @property
     def num_variables(self) -> int:
-        """One a pixel and channel."""
+        """Number of variables: one for each pixel and channel."""
         return self.images.shape.num_variables
 
     def build(self, entry: Entry) -> AnyOrderModel:
-        """The untrained model."""
+        """Returns the untrained model."""
         images, scale = self.images, self.scale
         schema = image_schema(images.shape, images.levels)
         network: MaskedNetwork | PathNetwork[Any]
@@ -232,7 +230,7 @@ class ImageStudy(Study):
         return AnyOrderModel(schema, network, conditionals, self._protocol(entry))
 
     def _patch(self, entry: Entry) -> int | None:
-        """The side of the patches of a network that has any."""
+        """Returns the side of the patches; None for networks without patches."""
         if entry.network != "patches":
             return None
         return SMALL_PATCH if self.images.shape.height <= SMALL_IMAGE else PATCH
@@ -244,22 +242,22 @@ class ImageStudy(Study):
         return RemoveGreatest(image_order("interleaved", self.images.shape, patch=patch))
 
     def rows(self) -> ImageRows:
-        """The training images, turned and flipped where that is done."""
+        """Returns the training images, with augmentation if the scale says so."""
         images, parts = self.images, [self.images.train]
         if self.scale.joins_valid:
             parts.append(images.valid)
         return ImageRows(np.concatenate(parts), turns=self.scale.turns)
 
     def held_out(self, entry: Entry) -> Validation:
-        """Marginal bits, estimated from a few steps of each walk, whatever is trained on."""
+        """Returns the marginal bits, estimated from a few steps of each path."""
         del entry
         x = to_x(self.images.valid[:VALID_ROWS])
         return lambda model: _marginal(model, x, VALID_STEPS, seed=0).value
 
     def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
-        """Joint and marginal bits a dimension of test images."""
+        """Returns joint and marginal bits per dimension of test images."""
         x = to_x(self.images.test[: self.scale.rows])
-        steps = self.num_variables if self.num_variables <= WHOLE_WALK else SOME_STEPS
+        steps = self.num_variables if self.num_variables <= WHOLE_PATH else SOME_STEPS
         everything = torch.ones_like(x, dtype=torch.bool)
         return {
             "joint": _bits(model, x, everything, steps, seed),
@@ -273,15 +271,15 @@ def _marginal(model: AnyOrderModel, x: Tensor, steps: int, *, seed: int) -> Esti
 
 
 def _bits(model: AnyOrderModel, x: Tensor, query: Tensor, steps: int, seed: int) -> Estimate:
-    """Bits for each variable of the model, from all steps of the walks or from some."""
+    """Returns bits per dimension, from all steps of the paths or from stratified ones."""
     generator = torch.Generator().manual_seed(seed)
     logs = stratified_log_prob(model, x, query=query, steps=steps, generator=generator)
     return Estimate(-logs.cpu() / (math.log(2) * model.num_variables))
 
 
-@lru_cache(maxsize=1)  # an experiment asks for it again and again
+@lru_cache(maxsize=1)  # studies read it for every model
 def read_images(dataset: str, folder: Path | None, size: int | None) -> Images:
-    """One of the public sets, or the digits that ship with scikit-learn."""
+    """Reads a public data set, or the digits that ship with scikit-learn."""
     return load_images(dataset, None if dataset == BUNDLED else folder, size=size)
 
 
@@ -293,7 +291,7 @@ PAIRS = (
     ("path_patches", "mac"),
     ("path_patches", "path"),
 )
-"""Differences that the tables state, a - b: negative is better for a."""
+"""Paired differences a - b in the tables: negative is better for a."""
 
 METRICS = ("joint", "marginal")
 
@@ -303,7 +301,7 @@ PAPER: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "cifar10": {"ardm": (2.86, 1.84), "mac_strided": (2.81, 1.81)},
     "imagenet32": {"ardm": (3.60, 2.10), "mac_strided": (3.58, 2.08)},
 }
-"""Joint and marginal bits that the paper prints, for whole images of 32x32 pixels."""
+"""Joint and marginal bits of the paper, for images of 32x32 pixels."""
 
 
 def table2(options: ImagesOptions) -> None:
@@ -312,7 +310,7 @@ def table2(options: ImagesOptions) -> None:
 
 
 def table3(options: ImagesOptions) -> None:
-    """Trains and measures models of CIFAR-10, and at smaller scales of easier sets too."""
+    """Trains and measures models of CIFAR-10, and at smaller scales of easier data sets too."""
     _run("table3", "Table 3", _sets(options), options)
 
 
@@ -330,23 +328,23 @@ def _run(name: str, title: str, sets: Sequence[str], options: ImagesOptions) -> 
     options.check(SCALES, IMAGE_MODELS)
     if options.data is None and list(sets) != [BUNDLED]:
         raise ConfigError(
-            f"The images of {', '.join(s for s in sets if s != BUNDLED)} are read from `data`: "
-            "give the folder that holds them; what is missing there is then named."
+            f"`data` must be the folder of {', '.join(s for s in sets if s != BUNDLED)}; an error "
+            "then names the files that are missing."
         )
     studies = {one: ImageStudy(one, scale_of(options.scale, one), options.data) for one in sets}
     for study in studies.values():
-        study.data_name  # noqa: B018, a file that cannot be read stops us before the work
+        study.data_name  # noqa: B018, raises before any work if a file cannot be read
     names = options.models or list(IMAGE_MODELS)
     outcomes = {
         one: run_experiment(name, names, study, options.out / options.scale / one, options)
         for one, study in studies.items()
     }
-    paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
+    paired = [pair for outcome in outcomes.values() for pair in outcome.differences(PAIRS, METRICS)]
     kept = joint_record(options.command(name), outcomes, paired)
     if not kept.publish(options.record, json=options.json):
         return
     console = report_console()
-    console.print(f"{title} at scale {options.scale}: bits a dimension; less is better")
+    console.print(f"{title} at scale {options.scale}: bits per dimension; less is better")
     for one, outcome in outcomes.items():
         images = studies[one].images
         printed = PAPER.get(one, {}) if images.is_public_test else {}
@@ -354,12 +352,6 @@ def _run(name: str, title: str, sets: Sequence[str], options: ImagesOptions) -> 
     console.print(legend(IMAGE_MODELS, names))
     if options.scale == "tiny":
         console.print(f"\n{TOO_SHORT}")
-
-
-def _paired(outcome: Outcome) -> list[Paired]:
-    found = outcome.estimates
-    pairs = [(a, b) for a, b in PAIRS if a in found and b in found]
-    return [outcome.difference(a, b, metric) for a, b in pairs for metric in METRICS]
 
 
 def _show(
@@ -370,8 +362,8 @@ def _show(
 ) -> None:
     n = study.num_variables
     console.print(f"\n{outcome.data}, {n} dimensions")
-    # Published numbers of images in black and white are in nats an image.
-    nats = ["joint, nats\nan image"] if study.images.levels == 2 else []
+    # Published likelihoods of binary images are in nats per image.
+    nats = ["joint, nats\nper image"] if study.images.levels == 2 else []
     paper = ["paper: joint,\nmarginal"] if printed else []
     table = report_table("model", *METRICS, *nats, "steps", *paper)
     for name, found in outcome.estimates.items():
@@ -384,9 +376,9 @@ def _show(
         cells += [", ".join(f"{v:.2f}" for v in printed.get(name, ()))] if printed else []
         table.add_row(name, *cells)
     console.print(table)
-    if differences := _paired(outcome):
+    if differences := outcome.differences(PAIRS, METRICS):
         console.print(difference_table(differences, METRICS, "bits"))
-    if n > WHOLE_WALK:
+    if n > WHOLE_PATH:
         console.print(
-            f"Walks of masked networks are estimated from {SOME_STEPS} stratified steps each.\n"
+            f"Likelihoods of masked networks are estimated from {SOME_STEPS} stratified steps.\n"
         )

@@ -1,33 +1,338 @@
-"""Tables 4 and 5: the same models on the same data sets, asked different questions.
+"""Tables 4 and 5 of the paper: marginal and conditional likelihoods on the UCI data sets.
 
-Table 4 of the paper: marginals of the public tables, of their first variables and of any.
+Both tables query the models of `UCI_MODELS` on the same data sets. Sizes and settings are those of
+ACE, which the paper keeps, with three exceptions: an energy tilts a wide normal density instead of
+being clipped to [0, 30], it is trained from the first step on, and it has no regulariser on power.
 
-Table 5 of the paper: conditionals of the public tables, half of the variables given.
+Networks see standardised columns. Likelihoods are in the units of MAF's files, as published ones
+are, so the log of each queried column's scale is subtracted.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from time import process_time
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from anyorder.cli.console import note
-from anyorder.diagnostics.evaluation import half_given
+from anyorder.diagnostics.evaluation import Estimate, half_given
 from anyorder.errors import ConfigError, check_choice
+from anyorder.heads.densities import EnergyConditionals, MixtureConditionals
+from anyorder.heads.distributions import Conditionals
+from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.queries import log_prob
+from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import Query
+from anyorder.lattice.query_mixtures import any_queries
 from anyorder.lattice.random_sets import subsets
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_transformer import PathTransformer
+from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.reproduce.options import TablesOptions
-from anyorder.reproduce.record import TOO_SHORT, Paired, legend, report_console, report_table
-from anyorder.reproduce.study import Outcome, joint_record, run_experiment
-from anyorder.reproduce.uci_data import ARCHIVE, UCI, found_uci, load_uci
-from anyorder.reproduce.uci_models import (
-    MILLISECONDS,
-    SCALES,
-    UCI_MODELS,
-    Questions,
-    UciStudy,
-    scale_of,
+from anyorder.reproduce.record import (
+    TOO_SHORT,
+    Entry,
+    Paired,
+    legend,
+    mac_protocol,
+    report_console,
+    report_table,
 )
+from anyorder.reproduce.study import Outcome, Study, joint_record, run_experiment
+from anyorder.reproduce.uci_data import (
+    ARCHIVE,
+    UCI,
+    Numbers,
+    bundled_numbers,
+    found_uci,
+    load_uci,
+)
+from anyorder.tables.fitting import table_queries
+from anyorder.training.batches import Rows
+from anyorder.training.loop import Validation
+from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
+from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema, Variable
+
+UCI_MODELS: Mapping[str, Entry] = {
+    "ace": Entry(
+        "ACE: MLP with energies, trained on uniform masks, queried in random orders",
+        "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(), "energy",
+    ),
+    "mac": Entry(
+        "MAC: the same, trained on the masks of its queries (D^CR), half of them conditional",
+        "masked", lambda n: MacLoss(any_queries(n)), mac_protocol, "energy",
+    ),
+    "mac_mixture": Entry(
+        "MAC with mixtures in place of energies: exactly normalised, in training too",
+        "masked", lambda n: MacLoss(any_queries(n)), mac_protocol, "mixture",
+    ),
+    "path": Entry(
+        "path network with mixtures, any queries: TableModel without its prior",
+        "path", lambda n: PathLoss(table_queries(n)), mac_protocol, "mixture",
+    ),
+}  # fmt: skip
+
+
+PATH_DROPOUT = 0.1
+"""Largest dropout of path networks; the MLPs need far more."""
+
+
+@dataclass(frozen=True)
+class UciScale:
+    """Sizes of the models, the training and the test of an experiment.
+
+    Args:
+        hidden: Width of the residual MLPs.
+        blocks: Residual blocks of the MLPs.
+        features: Features that an MLP gives the head of each variable (ACE's context).
+        energy_hidden: Width of the energies.
+        energy_blocks: Residual blocks of the energies.
+        layers: Layers of path networks.
+        width: Width of path networks.
+        heads: Attention heads of path networks.
+        rows: Number of test rows.
+        noise: Scale of the noise on training rows, in the units of the data.
+        dropout: Dropout in training.
+        settings: Training settings.
+    """
+
+    hidden: int
+    blocks: int
+    features: int
+    energy_hidden: int
+    energy_blocks: int
+    layers: int
+    width: int
+    heads: int
+    rows: int
+    noise: float
+    dropout: float
+    settings: TrainingSettings
+
+
+TINY = UciScale(
+    hidden=32, blocks=1, features=8, energy_hidden=8, energy_blocks=1,
+    layers=1, width=16, heads=2, rows=8, noise=0.005, dropout=0.1,
+    settings=TrainingSettings(batch=16, steps=12, warmup=4, learning_rate=3e-3),
+)  # fmt: skip
+
+SMALL = UciScale(
+    hidden=256, blocks=4, features=32, energy_hidden=64, energy_blocks=2,
+    layers=3, width=96, heads=4, rows=128, noise=0.005, dropout=0.2,
+    settings=TrainingSettings(
+        batch=64, minutes=5, warmup=100, learning_rate=1e-3,
+        # The whole budget is used, unless the validation loss stalls for most of it.
+        evaluate_every=200, patience=50, checkpoint_minutes=2,
+    ),
+)  # fmt: skip
+
+PAPER = UciScale(
+    hidden=512, blocks=4, features=64, energy_hidden=128, energy_blocks=4,
+    layers=4, width=192, heads=6, rows=10_000, noise=0.005, dropout=0.2,
+    settings=TrainingSettings(
+        batch=2048, steps=1_000_000, warmup=0, learning_rate=1e-3, schedule="linear",
+        betas=(0.9, 0.999), weight_decay=0.0, clip=None, evaluate_every=5_000, patience=1_000,
+    ),
+)  # fmt: skip
+
+SCALES: Mapping[str, UciScale] = {"tiny": TINY, "small": SMALL, "paper": PAPER}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of ACE for one data set."""
+
+    batch: int
+    learning_rate: float
+    steps: int
+    noise: float
+    dropout: float
+    hidden: int = 512
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "power": Recipe(512, 1e-4, 1_600_000, 0.005, 0.2),
+    "gas": Recipe(2048, 1e-3, 1_000_000, 0.001, 0.0),
+    "hepmass": Recipe(2048, 5e-4, 1_000_000, 0.003, 0.2),
+    "miniboone": Recipe(2048, 1e-3, 15_000, 0.005, 0.5),
+    "bsds": Recipe(2048, 1e-3, 1_000_000, 0.001, 0.2, hidden=1024),
+}
+
+
+def scale_of(name: str, dataset: str | None) -> UciScale:
+    """Returns a scale by its name, with ACE's settings; dataset None is the bundled table."""
+    scale = SCALES[name]
+    if dataset is None or name == "tiny":
+        return scale
+    recipe = RECIPES[dataset]
+    scale = replace(scale, noise=recipe.noise, dropout=recipe.dropout)
+    if name == "small":
+        return scale
+    settings = replace(
+        scale.settings,
+        batch=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        steps=recipe.steps,
+        evaluate_every=min(5_000, recipe.steps // 15),
+    )
+    return replace(scale, hidden=recipe.hidden, settings=settings)
+
+
+def build(entry: Entry, scale: UciScale, num_variables: int) -> AnyOrderModel:
+    """Returns the untrained model; its weights depend only on the seed of the settings."""
+    schema = Schema(tuple(Variable.continuous(f"x{i}") for i in range(num_variables)))
+    network: MaskedNetwork | PathNetwork[Any]
+    with torch.random.fork_rng():
+        torch.manual_seed(scale.settings.seed)
+        if entry.network == "path":
+            network = PathTransformer(
+                schema,
+                layers=scale.layers,
+                width=scale.width,
+                heads=scale.heads,
+                positions="absolute",
+                shared=False,
+                dropout=min(scale.dropout, PATH_DROPOUT),
+            )
+        else:
+            network = ResidualMlp(
+                schema,
+                width=scale.features,
+                hidden=scale.hidden,
+                blocks=scale.blocks,
+                dropout=scale.dropout,
+            )
+        conditionals = _conditionals(entry, scale, schema, network.width)
+    return AnyOrderModel(schema, network, conditionals, entry.protocol(num_variables))
+
+
+def _conditionals(entry: Entry, scale: UciScale, schema: Schema, width: int) -> Conditionals:
+    if entry.head == "energy":
+        return EnergyConditionals(
+            schema, width=width, hidden=scale.energy_hidden, blocks=scale.energy_blocks
+        )
+    return MixtureConditionals(schema, width=width)
+
+
+VALID_ROWS, VALID_BATCH = 512, 16
+"""Validation rows during training, and their batch size. Batches are small because an objective
+may sample queries of one size for a batch."""
+
+PARTS = 8
+"""Parts of the test rows, each timed by itself."""
+
+MILLISECONDS = "milliseconds"
+"""Metric of time: CPU milliseconds for all queries of a row."""
+
+Queries = Callable[[int, int, int], dict[str, Query]]
+"""Maps N, a number of rows and a seed to queries by metric; picklable."""
+
+
+@dataclass(frozen=True)
+class UciStudy(Study):
+    """Builds, trains and measures models of one UCI data set.
+
+    Args:
+        dataset: Name of the data set; None is the table that ships with scikit-learn.
+        scale: Sizes.
+        data: Folder of the data sets.
+        queries: Queries of the test rows.
+    """
+
+    dataset: str | None
+    scale: UciScale
+    data: Path | None
+    queries: Queries
+
+    catalogue: ClassVar[Mapping[str, Entry]] = UCI_MODELS
+    unit: ClassVar[str | None] = None
+
+    @property
+    def numbers(self) -> Numbers:
+        """Rows of the data set."""
+        return read_numbers(self.dataset, self.data)
+
+    @property
+    def data_name(self) -> str:
+        """Name of the data set in tables."""
+        return self.numbers.name
+
+    @property
+    def num_variables(self) -> int:
+        """Number of columns."""
+        return self.numbers.train.shape[1]
+
+    def build(self, entry: Entry) -> AnyOrderModel:
+        """Returns the untrained model; see `tables4_5.build`."""
+        return build(entry, self.scale, self.num_variables)
+
+    def rows(self) -> Rows:
+        """Returns the training rows, with noise."""
+        noise = self.scale.noise / self._spread()
+        return Rows(self._scaled(self.numbers.train), seed=self.settings.seed, noise=noise)
+
+    def held_out(self, entry: Entry) -> Validation:
+        """Returns the training objective on validation rows, in bits per variable."""
+        x, objective = self._scaled(evenly(self.numbers.valid, VALID_ROWS)), entry.objective
+
+        @torch.no_grad()
+        def loss(model: AnyOrderModel) -> float:
+            trained, source = objective(self.num_variables), torch.Generator().manual_seed(0)
+            # Energies are normalised as in training: quadrature would take longer than training.
+            model.conditionals.train()
+            losses = []
+            for rows in x.split(VALID_BATCH):
+                sampled = trained.draw(model, len(rows), generator=source)
+                there = tuple(part.to(model.device) for part in sampled)
+                losses.append(trained.loss(model, rows.to(model.device), there))
+            model.conditionals.eval()
+            return float(torch.cat(losses).mean()) / math.log(2)
+
+        return loss
+
+    def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
+        """Returns log-likelihoods of the queries in nats, and their CPU time."""
+        x = self._scaled(evenly(self.numbers.test, self.scale.rows))
+        queries = self.queries(self.num_variables, len(x), seed)
+        generator, log_spread = torch.Generator().manual_seed(seed), self._spread().double().log()
+        nats: dict[str, list[Tensor]] = {metric: [] for metric in queries}
+        times = []
+        for part in torch.arange(len(x)).tensor_split(min(PARTS, len(x))):
+            began = process_time()
+            for metric, (given, query) in queries.items():
+                sets = {"query": query[part], "given": given[part], "generator": generator}
+                logs = log_prob(model, x[part], **sets).cpu()  # type: ignore[arg-type]
+                nats[metric].append(logs - query[part].double() @ log_spread)
+            times.append(1000 * (process_time() - began) / len(part))
+        found = {metric: Estimate(torch.cat(logs)) for metric, logs in nats.items()}
+        return found | {MILLISECONDS: Estimate(torch.tensor(times, dtype=torch.float64))}
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return (x - self.numbers.train.mean(dim=0)) / self._spread()
+
+    def _spread(self) -> Tensor:
+        return self.numbers.train.std(dim=0)
+
+
+@lru_cache(maxsize=1)  # studies read it for every model
+def read_numbers(dataset: str | None, folder: Path | None) -> Numbers:
+    """Reads a UCI data set, or the table that ships with scikit-learn."""
+    if dataset is None or folder is None:
+        return bundled_numbers()
+    return load_uci(dataset, folder)
+
+
+def evenly(x: Tensor, rows: int) -> Tensor:
+    """Returns at most `rows` rows, evenly spaced."""
+    return x[torch.linspace(0, len(x) - 1, min(rows, len(x))).round().long()]
+
 
 PAIRS = (
     ("mac", "ace"),
@@ -36,38 +341,36 @@ PAIRS = (
     ("path", "mac_mixture"),
     ("path", "ace"),
 )
-"""Differences that the tables state, a - b: positive is better for a."""
+"""Paired differences a - b in the tables: positive is better for a."""
 
 BUNDLED = "bundled"
-"""The folder of runs on the table that ships with scikit-learn."""
+"""Name of the folder of runs on the table that ships with scikit-learn."""
 
 Printed = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""The paper's numbers by data set, model and metric."""
+"""Numbers of the paper by data set, model and metric."""
 
 
 @dataclass(frozen=True)
 class UciTable:
-    """One of the tables: its verb and title, what it asks, and what the paper has printed."""
+    """Command, title, queries and published numbers of one of the two tables."""
 
     name: str
     title: str
-    questions: Questions
+    queries: Queries
     printed: Printed
 
 
 def run_table(table: UciTable, options: TablesOptions) -> None:
-    """Trains and asks the models on each data set, and prints them beside the paper's numbers."""
+    """Trains and queries the models on each data set, and prints them beside the paper's."""
     options.check(SCALES, UCI_MODELS)
     studies = {
-        name or BUNDLED: UciStudy(
-            name, scale_of(options.scale, name), options.data, table.questions
-        )
+        name or BUNDLED: UciStudy(name, scale_of(options.scale, name), options.data, table.queries)
         for name in _datasets(options)
     }
     for study in studies.values():
-        name = study.data_name  # a file that cannot be read stops us before the work
+        name = study.data_name  # raises before any work if a file cannot be read
         if study.dataset is None:
-            note(f"Without --data, {name} stands in for the tables of the paper.")
+            note(f"Without --data, {name} replaces the data sets of the paper.")
     names = options.models or list(UCI_MODELS)
     outcomes = {
         name: run_experiment(table.name, names, study, options.out / options.scale / name, options)
@@ -88,19 +391,18 @@ def run_table(table: UciTable, options: TablesOptions) -> None:
 
 
 def _datasets(options: TablesOptions) -> list[str | None]:
-    """The data sets that are wanted and there; None is the table that ships with scikit-learn."""
+    """Returns the chosen data sets; None is the table that ships with scikit-learn."""
     if options.data is None:
         if options.sets or options.scale == "paper":
             raise ConfigError(
-                "The public data sets are read from `data`: give the folder into which "
-                f"data.tar.gz of {ARCHIVE} was unpacked."
+                f"`data` must be the folder into which data.tar.gz of {ARCHIVE} was unpacked."
             )
         return [None]
     found = found_uci(options.data)
     for name in options.sets or ():
         check_choice("sets", name, UCI)
         if name not in found:
-            load_uci(name, options.data)  # says what is missing
+            load_uci(name, options.data)  # raises, and names the missing file
     if not found:
         raise ConfigError(
             f'There is none of {", ".join(UCI)} in "{options.data}": unpack data.tar.gz of '
@@ -110,13 +412,11 @@ def _datasets(options: TablesOptions) -> list[str | None]:
 
 
 def _paired(outcome: Outcome) -> list[Paired]:
-    found = outcome.estimates
-    pairs = [(a, b) for a, b in PAIRS if a in found and b in found]
-    return [outcome.difference(a, b, metric) for a, b in pairs for metric in _metrics(outcome)]
+    return outcome.differences(PAIRS, _metrics(outcome))
 
 
 def _metrics(outcome: Outcome) -> list[str]:
-    """The likelihoods among what was measured."""
+    """Returns the metrics that are likelihoods."""
     first = next(iter(outcome.estimates.values()))
     return [metric for metric in first if metric != MILLISECONDS]
 
@@ -134,13 +434,13 @@ def _show(console: Console, outcome: Outcome, printed: Mapping[str, Mapping[str,
         ]
         cells += [f"{v[metric]:.2f}" if metric in v else "" for v in printed.values()]
         table.add_row(title, *cells)
-    table.add_row("ms a row", *(f"{found[name][MILLISECONDS].value:,.1f}" for name in found))
+    table.add_row("ms per row", *(f"{found[name][MILLISECONDS].value:,.1f}" for name in found))
     table.add_row("steps", *(f"{_steps(outcome, name):,}" for name in found))
     console.print(table)
     differences = {(p.a, p.b, p.metric): p for p in _paired(outcome)}
     pairs = list(dict.fromkeys((a, b) for a, b, _ in differences))
     if pairs:
-        table = report_table("a - b: more\nis better for a", *(f"{a}\n- {b}" for a, b in pairs))
+        table = report_table("a - b: positive\nis better for a", *(f"{a}\n- {b}" for a, b in pairs))
         for metric, title in titles.items():
             row = [differences[a, b, metric] for a, b in pairs]
             table.add_row(title, *(_cell(p.difference, p.se, sign="+") for p in row))
@@ -148,7 +448,7 @@ def _show(console: Console, outcome: Outcome, printed: Mapping[str, Mapping[str,
 
 
 def _steps(outcome: Outcome, name: str) -> int:
-    """How long a model was trained, at most."""
+    """Returns the largest number of training steps of a model."""
     steps: int = outcome.settings["steps"][name] or outcome.settings["settings"]["steps"]
     return steps
 
@@ -158,17 +458,17 @@ def _cell(value: float, se: float, *, sign: str = "") -> str:
 
 
 SIZES = (3, 5, 10)
-"""How many variables are asked; at most all of them."""
+"""Numbers of queried variables; at most all of them."""
 
 
 def table4(options: TablesOptions) -> None:
-    """Trains models of the public tables, and prints likelihoods of some of their variables."""
+    """Trains models of the UCI data sets, and prints marginal likelihoods."""
     title = "Table 4, marginals of the first variables and of any,"
     run_table(UciTable("table4", title, marginals, PRINTED_MARGINALS), options)
 
 
 def marginals(num_variables: int, rows: int, seed: int) -> dict[str, Query]:
-    """The first k variables, as the paper asks; and random k, others in each row."""
+    """Returns queries of the first k variables, as in the paper, and of k random ones."""
     generator, found = torch.Generator().manual_seed(seed), {}
     everything = torch.ones(rows, num_variables, dtype=torch.bool)
     for size in dict.fromkeys(min(size, num_variables) for size in SIZES):
@@ -225,20 +525,20 @@ PRINTED_MARGINALS: Printed = {
         MAC=(5.10, 9.37, 20.33),
     ),
 }
-"""Of whole test sets, by models that were trained for up to 1.6 million steps."""
+"""Means over whole test sets, of models trained for up to 1.6 million steps."""
 
 
 METRIC = "conditional_nats"
 
 
 def table5(options: TablesOptions) -> None:
-    """Trains models of the public tables, and prints likelihoods of the rest given a half."""
+    """Trains models of the UCI data sets, and prints conditional likelihoods."""
     title = "Table 5, the rest given a random half,"
     run_table(UciTable("table5", title, conditionals, PRINTED_CONDITIONALS), options)
 
 
 def conditionals(num_variables: int, rows: int, seed: int) -> dict[str, Query]:
-    """Each variable is given with probability 1/2, the rest is asked."""
+    """Returns queries in which each variable is given with probability 1/2."""
     return {METRIC: half_given(num_variables, rows, seed=seed)}
 
 
@@ -253,4 +553,4 @@ PRINTED_CONDITIONALS: Printed = {
     "miniboone": _printed_conditionals(SPFlow=-18.34, ACFlow=-0.97, ACE=0.31, MAC=0.07),
     "bsds": _printed_conditionals(SPFlow=-24.15, ACFlow=81.83, ACE=86.70, MAC=86.05),
 }
-"""Of whole test sets, by models that were trained for up to 1.6 million steps."""
+"""Means over whole test sets, of models trained for up to 1.6 million steps."""

@@ -1,13 +1,8 @@
-"""How the models of the text experiments are built and measured: all alike.
+"""Text models of Table 1 and Figure 3: networks, training laws, and their study.
 
-All have the same blocks and are trained for the same time on the same text. Masked networks have
-rotary positions too, so that a comparison with path networks is fair.
-
-The models of text that are compared: their networks, and what each is trained on.
-
-Table 1 and Figure 3 share them, under one name each, so that none is trained twice.
-
-The experiments with models of text: what Table 1 and Figure 3 train and measure.
+All models have the same blocks and are trained for the same time on the same text. Masked networks
+have rotary positions too, so that the comparison with path networks is fair. Both experiments
+share the models, under one name each, so that none is trained twice.
 """
 
 import math
@@ -45,26 +40,26 @@ from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.training.settings import TrainingSettings
 
 STRIDES = 10
-"""Rounds of the strided order: a stride of 25 at length 250, that of the published commands."""
+"""Passes of the strided order: a stride of 25 at length 250, as in the published commands."""
 
 
 def published_order(n: int) -> Tensor:
-    """The strided order of the published commands for text."""
+    """Returns the strided order of the published commands for text."""
     return strided(n, max(2, n // STRIDES))
 
 
 def strided_protocol(n: int) -> DecompositionProtocol:
-    """The protocol of MAC in that order."""
+    """Returns the protocol of MAC in the strided order."""
     return RemoveGreatest(published_order(n))
 
 
 TABLE1: Mapping[str, Entry] = {
     "ardm": Entry(
-        "ARDM: masked, trained on all masks alike",
+        "ARDM: masked, trained on uniform masks",
         "masked", lambda _: ArdmLoss(), lambda _: RemoveRandom(),
     ),
     "mac": Entry(
-        "MAC: masked, trained on the masks of its questions (D^CR)",
+        "MAC: masked, trained on the masks of its queries (D^CR)",
         "masked", lambda n: MacLoss(UniformCardinality(n)), mac_protocol,
     ),
     "mac_strided": Entry(
@@ -78,11 +73,11 @@ TABLE1: Mapping[str, Entry] = {
         mac_protocol,
     ),
     "path": Entry(
-        "path network, two streams, marginal questions",
+        "path network, two streams, marginal queries",
         "path", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
     "path_mix": Entry(
-        "path network, two streams, any questions: what TextModel is",
+        "path network, two streams, any queries: the default of TextModel",
         "path", lambda n: PathLoss(text_queries(n)), mac_protocol,
     ),
     "path_rnd": Entry(
@@ -90,28 +85,28 @@ TABLE1: Mapping[str, Entry] = {
         "path", lambda n: PathLoss(FixedCardinality(n, n)), lambda _: RemoveRandom(),
     ),
     "path_one_stream": Entry(
-        "path network, one stream, marginal questions",
+        "path network, one stream, marginal queries",
         "single_stream", lambda n: PathLoss(UniformCardinality(n)), mac_protocol,
     ),
     "path_mix_one_stream": Entry(
-        "path network, one stream, any questions",
+        "path network, one stream, any queries",
         "single_stream", lambda n: PathLoss(text_queries(n)), mac_protocol,
     ),
     "left_to_right": Entry(
-        "an ordinary language model: one stream, the joint only",
+        "ordinary language model: one stream, joint only",
         "single_stream", lambda n: PathLoss(FixedCardinality(n, n)), mac_protocol,
     ),
 }  # fmt: skip
 
 
 class LastEdges(QueryLaw):
-    """The last edge of the path of S ~ M: its greatest variable, given all the others of S.
+    """Law of the last edge of the path of S ~ M: its greatest variable, given the rest of S.
 
-    Insight (A) without (B): one edge a node, but every node as often as it is asked about, not as
-    often as it is passed. The paper does not define its ablation; this is our reading.
+    This is insight (A) without (B): one edge for each set, but each set as often as it is queried,
+    not as often as paths visit it. The paper does not define its ablation; this is our reading.
 
     Args:
-        canonical_order: A permutation of the variables, least first.
+        canonical_order: Permutation of the variables, least first.
     """
 
     def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
@@ -139,7 +134,7 @@ class LastEdges(QueryLaw):
 FIGURE3: Mapping[str, Entry] = {
     "ardm": TABLE1["ardm"],
     "a_only": Entry(
-        "insight A: one edge a mask, the masks as often as they are asked",
+        "insight A: one edge for each mask, masks as often as they are queried",
         "masked",
         lambda n: MacLoss(LastEdges(published_order(n)), reweight=False),
         strided_protocol,
@@ -166,15 +161,15 @@ FIGURE3: Mapping[str, Entry] = {
 
 
 ORDERS = (1, 8, 32)
-"""How many random orders a random protocol is evaluated with."""
+"""Numbers of random orders that a random protocol is evaluated with."""
 
 VALID_ROWS, VALID_STEPS = 32, 32
-"""Chunks and steps of the walk that held-out bits are estimated from while training."""
+"""Chunks and path steps of the estimate of held-out bits during training."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large an experiment is."""
+    """Sizes of the models, the training and the test of an experiment."""
 
     length: int
     layers: int
@@ -208,7 +203,7 @@ SCALES: Mapping[str, Scale] = {
 
 
 def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
-    """The untrained model; its weights depend on the seed of the settings only."""
+    """Returns the untrained model; its weights depend only on the seed of the settings."""
     schema = text_schema(alphabet, scale.length)
     shape: dict[str, Any] = {"layers": scale.layers, "width": scale.width, "heads": scale.heads}
     network: MaskedNetwork | PathNetwork[Any]
@@ -225,7 +220,7 @@ def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
 
 
 def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
-    """Marginal bits of held-out chunks, estimated from a few steps of each walk."""
+    """Returns the marginal bits of held-out chunks, estimated from a few steps of each path."""
     generator = torch.Generator().manual_seed(0)
     query = UniformCardinality(model.num_variables).sample(len(x), generator=generator)
     logs = stratified_log_prob(model, x, query=query, steps=VALID_STEPS, generator=generator)
@@ -233,7 +228,7 @@ def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
 
 
 def evaluate(model: AnyOrderModel, x: Tensor, seed: int = 0) -> dict[str, Estimate]:
-    """Full likelihoods: joint, marginal and conditional bits, of whole paths."""
+    """Returns joint, marginal and conditional bits, summed over whole paths."""
     generator = torch.Generator().manual_seed(seed)
     found = _over_orders(model, x, generator) if _is_random_path(model) else {}
     return found | {
@@ -250,27 +245,27 @@ def _is_random_path(model: AnyOrderModel) -> bool:
 def _over_orders(
     model: AnyOrderModel, x: Tensor, generator: torch.Generator
 ) -> dict[str, Estimate]:
-    """Joint bits from 1, 8 and 32 random orders, the same ones: their mean, and their mixture."""
-    walks = torch.stack([joint_bits(model, x, generator=generator).rows for _ in range(ORDERS[-1])])
-    logs = -walks * (math.log(2) * model.num_variables)
+    """Returns the mean and the mixture of joint likelihoods over 1, 8 and 32 random orders."""
+    bits = torch.stack([joint_bits(model, x, generator=generator).rows for _ in range(ORDERS[-1])])
+    logs = -bits * (math.log(2) * model.num_variables)
     found = {}
     for k in ORDERS:
         mixture = (logs[:k].logsumexp(dim=0) - math.log(k)) / (math.log(2) * model.num_variables)
-        found[f"joint_elbo_{k}"] = Estimate(walks[:k].mean(dim=0))
+        found[f"joint_elbo_{k}"] = Estimate(bits[:k].mean(dim=0))
         found[f"joint_mixture_{k}"] = Estimate(-mixture)
     return found
 
 
-@lru_cache(maxsize=1)  # an experiment asks for it again and again
+@lru_cache(maxsize=1)  # studies read it for every model
 def read_text(data: Path | None) -> Text:
-    """Text8 from a path, or the embedded text."""
+    """Reads text8 from a path; without one, the text that ships with Python."""
     return embedded_text() if data is None else load_text8(data)
 
 
 CATALOGUE: Mapping[str, Entry] = {**TABLE1, **FIGURE3}
 
 Measure = Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
-"""From a trained model, test rows and a seed to estimates; a function of a module."""
+"""Maps a trained model, test rows and a seed to estimates; picklable."""
 
 
 def run_text_experiment(
@@ -279,10 +274,10 @@ def run_text_experiment(
     """Trains and measures the models of an experiment.
 
     Args:
-        name: Of the experiment.
-        entries: Its models.
-        measure: What is measured.
-        options: The choices of the user.
+        name: Name of the experiment.
+        entries: Models of the experiment.
+        measure: Computes the metrics.
+        options: Options of the command.
     """
     options.check(SCALES, entries)
     study = TextStudy(SCALES[options.scale], options.data, measure)
@@ -292,12 +287,12 @@ def run_text_experiment(
 
 @dataclass(frozen=True)
 class TextStudy(Study):
-    """Models of one text.
+    """Builds, trains and measures models of one text.
 
     Args:
-        scale: How large.
-        data: Where the text is; see `read_text`.
-        measurement: What is measured.
+        scale: Sizes.
+        data: Path of the text; see `read_text`.
+        measurement: Computes the metrics.
     """
 
     scale: Scale
@@ -309,29 +304,29 @@ class TextStudy(Study):
 
     @property
     def data_name(self) -> str:
-        """What to call the text."""
+        """Name of the text in tables."""
         return read_text(self.data).name
 
     @property
     def num_variables(self) -> int:
-        """The length of a chunk."""
+        """Length of a chunk."""
         return self.scale.length
 
     def build(self, entry: Entry) -> AnyOrderModel:
-        """See `text_models.build`."""
+        """Returns the untrained model; see `text_models.build`."""
         return build(entry, self.scale, read_text(self.data).alphabet)
 
     def rows(self) -> Crops:
-        """Chunks that begin anywhere."""
+        """Returns chunks of the training text that begin anywhere."""
         return Crops(read_text(self.data).train, self.scale.length)
 
     def held_out(self, entry: Entry) -> Validation:
-        """Marginal bits, whatever the model is trained on."""
+        """Returns the marginal bits, whatever the training objective is."""
         del entry
         x = chunks(read_text(self.data).valid, self.scale.length, VALID_ROWS)
         return lambda model: held_out_bits(model, x)
 
     def measure(self, model: AnyOrderModel, seed: int) -> dict[str, Estimate]:
-        """What the experiment measures, on chunks of the test text."""
+        """Returns the metrics of the experiment on chunks of the test text."""
         x = chunks(read_text(self.data).test, self.scale.length, self.scale.rows)
         return self.measurement(model, x, seed)

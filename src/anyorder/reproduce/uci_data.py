@@ -1,7 +1,7 @@
-"""The five tables of numbers on which density estimators are compared, as MAF prepares them.
+"""Five UCI data sets on which density estimators are compared, as MAF prepares them.
 
 The files are those of Papamakarios et al. (2017), whose columns, noise, scales and splits all later
-papers share. A file that is not theirs is read the same way, and its name says so.
+papers share. Other files are read the same way, and their names in tables say so.
 
 Reference: Papamakarios, Pavlakou and Murray (2017), Masked Autoregressive Flow, appendix D.
 """
@@ -23,43 +23,43 @@ ARCHIVE = "https://zenodo.org/record/1161203"
 
 Array = NDArray[np.float64]
 Parts = tuple[Array, Array, Array]
-"""Train, validation and test."""
+"""Training, validation and test rows."""
 
 HELD_OUT = 0.1
-"""The share of the test rows; and, of what is then left, of the validation rows."""
+"""Share of the test rows; and of the remaining rows, that of the validation rows."""
 
 MAF_SEED = 42
-"""With numpy's old generator: the order and the noise of MAF's power."""
+"""Seed of the order and the noise of MAF's power, with numpy's legacy generator."""
 
 ALIKE = 0.98
-"""Sensors of gas that correlate more than this are one sensor."""
+"""Correlation above which one of two gas sensors is dropped."""
 
 FEW_REPEATS = 5
-"""A feature whose least value stands more often than this is not continuous."""
+"""Largest number of repeats of the minimum of a continuous feature."""
 
 GAS_TIMES_AND_DOSES = ("Time", "Meth", "Eth")
-"""What MAF's table of gas holds beside the readings of the sensors, as its first columns."""
+"""First columns of MAF's gas table, before the sensor readings."""
 
 GAS_SHARE = 4
-"""MAF keeps one row in so many of gas, drawn at random."""
+"""MAF keeps a random quarter of the rows of gas."""
 
 OUTLIER = -100.0
-"""Signal events of miniboone whose first feature is below it were not measured."""
+"""Lowest first feature of a measured signal event of miniboone."""
 
 MINIBOONE_TEST = 3_648
-"""Test rows of the public miniboone."""
+"""Number of test rows of the public miniboone."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table of numbers, split.
+    """Training, validation and test rows of a data set of numbers.
 
     Args:
-        name: What to call it in tables; says so where it is not the public one.
-        train: Shape ``(rows, columns)``.
-        valid: As many columns.
-        test: As many columns.
-        is_public_test: Whether the test rows are those of published numbers.
+        name: Name in tables; tells if the file is not the public one.
+        train: Training rows. Shape ``(rows, columns)``.
+        valid: Validation rows, with the same columns.
+        test: Test rows, with the same columns.
+        is_public_test: True if the test rows are those of published results.
     """
 
     name: str
@@ -74,7 +74,7 @@ def load_uci(dataset: str, folder: str | Path) -> Numbers:
 
     Args:
         dataset: "power", "gas", "hepmass", "miniboone" or "bsds".
-        folder: It holds power/data.npy, hepmass/1000_train.csv and so on.
+        folder: Folder that holds power/data.npy, hepmass/1000_train.csv and so on.
     """
     check_choice("dataset", dataset, UCI)
     place = _place(dataset, Path(folder))
@@ -88,12 +88,12 @@ def load_uci(dataset: str, folder: str | Path) -> Numbers:
 
 
 def found_uci(folder: str | Path) -> list[str]:
-    """Which of the data sets a folder holds."""
+    """Returns the names of the data sets that a folder holds."""
     return [name for name in UCI if _folder(name, Path(folder)) is not None]
 
 
 def bundled_numbers() -> Numbers:
-    """A small table that ships with scikit-learn: measurements of 569 tumours, 30 of each."""
+    """Returns a small table that ships with scikit-learn: 30 measurements of 569 tumours."""
     from sklearn.datasets import load_breast_cancer
 
     data = load_breast_cancer().data
@@ -103,7 +103,7 @@ def bundled_numbers() -> Numbers:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its folder in the archive, files of which one will do, rows, and its reader."""
+    """Folder of a data set in the archive, alternative files, number of rows, and reader."""
 
     folder: str
     files: tuple[str, ...]
@@ -112,7 +112,7 @@ class Source:
 
 
 def _place(dataset: str, folder: Path) -> Path:
-    """The folder of a data set, or an error that says what to put where."""
+    """Returns the folder of a data set, or raises with the files that it needs."""
     found = _folder(dataset, folder)
     if found is not None:
         return found
@@ -144,28 +144,28 @@ def _has_train(place: Path) -> bool:
 
 
 def _is_raw_gas(place: Path) -> bool:
-    """Whether there is nothing of gas but all of its rows, of which MAF drew a quarter."""
+    """Returns True if only the raw file of gas is there, of which MAF sampled a quarter."""
     exports = ("ethylene_CO.csv", "ethylene_CO.npy")
     is_there = (place / "ethylene_CO.txt").exists()
     return is_there and not any((place / name).exists() for name in exports)
 
 
 def _power(place: Path) -> Parts:
-    """Household power: six of eight columns, each with noise of the width of its last digit."""
-    random = np.random.RandomState(MAF_SEED)  # the old one: it draws MAF's numbers
+    """Reads household power: six of eight columns, with noise of the width of the last digit."""
+    random = np.random.RandomState(MAF_SEED)  # the legacy generator, which gives MAF's numbers
     data = _table(place / "data.npy", columns=8).copy()
     random.shuffle(data)
     data = np.delete(data, [1, 3], axis=1)  # reactive power, and the intensity that power gives
     voltage, power = 0.01 * random.rand(len(data)), 0.001 * random.rand(len(data))
     meters, time = random.rand(len(data), 3), data[:, 5]
-    if (time == np.rint(time)).all():  # MAF's file has a random part of a minute in it already
+    if (time == np.rint(time)).all():  # MAF's file already has a random fraction of a minute
         time = time + random.rand(len(data))
     noisy = [data[:, 0] + power, data[:, 1] + voltage, *(data[:, 2:5] + meters).T, time]
     return _standardised(_split(np.column_stack(noisy)))
 
 
 def _gas(place: Path) -> Parts:
-    """Readings of gas sensors, without those that are nearly the same."""
+    """Reads gas sensors, without those that are nearly equal."""
     data = _gas_sensors(place)
     while (alike := (np.corrcoef(data.T) > ALIKE).sum(axis=1) > 1).any():
         data = np.delete(data, int(alike.argmax()), axis=1)
@@ -175,19 +175,19 @@ def _gas(place: Path) -> Parts:
 def _gas_sensors(place: Path) -> Array:
     if (place / "ethylene_CO.csv").exists():
         frame = pd.read_csv(place / "ethylene_CO.csv")
-        others = [*GAS_TIMES_AND_DOSES, "Unnamed: 0"]  # the last: an index that was written too
+        others = [*GAS_TIMES_AND_DOSES, "Unnamed: 0"]  # the last: an exported index
         return frame.drop(columns=others, errors="ignore").to_numpy(np.float64)
     if (place / "ethylene_CO.npy").exists():
         return _table(place / "ethylene_CO.npy", columns=19)[:, len(GAS_TIMES_AND_DOSES) :]
     file = place / "ethylene_CO.txt"
     raw = pd.read_csv(file, sep=r"\s+", skiprows=1, header=None).to_numpy(np.float64)
-    # Which quarter MAF drew is not known; this one is drawn the same way.
+    # The quarter that MAF sampled is not known; this one is sampled the same way.
     kept = np.random.default_rng(0).permutation(len(raw))[: len(raw) // GAS_SHARE]
     return raw[kept, len(GAS_TIMES_AND_DOSES) :]
 
 
 def _hepmass(place: Path) -> Parts:
-    """Collisions that made the particle, without features that repeat."""
+    """Reads the signal collisions, without features that repeat."""
     train, test = (_hepmass_signals(place / f"1000_{part}.csv") for part in ("train", "test"))
     test = test[:, : train.shape[1]]  # the public test file has one column too many
     mean, scale = train.mean(axis=0), train.std(axis=0, ddof=1)
@@ -203,7 +203,7 @@ def _hepmass_signals(file: Path) -> Array:
 
 
 def _miniboone(place: Path) -> Parts:
-    """Neutrino events that are signals, without features that repeat."""
+    """Reads the signal neutrino events, without features that repeat."""
     if (place / "data.npy").exists():
         return _standardised(_split(_table(place / "data.npy")))
     file = place / "MiniBooNE_PID.txt"
@@ -216,7 +216,7 @@ def _miniboone(place: Path) -> Parts:
 
 
 def _miniboone_without_train(place: Path) -> Numbers:
-    """The public test rows, with the public validation rows to train on: they are standardised."""
+    """Reads the public test rows, and the public validation rows for training."""
     seen, test = (_table(place / f"{part}.npy") for part in ("val", "test"))
     order, held_out = np.random.default_rng(0).permutation(len(seen)), int(HELD_OUT * len(seen))
     name = f"miniboone, trained on its {len(seen):,} validation rows"
@@ -225,7 +225,7 @@ def _miniboone_without_train(place: Path) -> Numbers:
 
 
 def _bsds(place: Path) -> Parts:
-    """Patches of grey photographs, less their mean, without the last pixel; not standardised."""
+    """Reads centred patches of grey photographs, without the last pixel; not standardised."""
     if find_spec("h5py") is None:
         raise ConfigError('bsds is an HDF5 file, which needs h5py: pip install "anyorder[uci]".')
     import h5py
@@ -252,13 +252,13 @@ def _table(file: Path, *, columns: int | None = None) -> Array:
 
 
 def _continuous(data: Array) -> list[int]:
-    """The columns whose least value is rare: what MAF takes for continuous."""
+    """Returns the columns that MAF treats as continuous: their minimum is rare."""
     repeats = (data == data.min(axis=0)).sum(axis=0)
     return [int(column) for column in np.flatnonzero(repeats <= FEW_REPEATS)]
 
 
 def _split(data: Array) -> Parts:
-    """The last tenth is the test; the last tenth of the rest, for validation."""
+    """Splits off the last tenth for test, and the last tenth of the rest for validation."""
     test = int(HELD_OUT * len(data))
     valid = int(HELD_OUT * (len(data) - test))
     train = len(data) - test - valid
@@ -266,7 +266,7 @@ def _split(data: Array) -> Parts:
 
 
 def _standardised(parts: Parts) -> Parts:
-    """Less the mean and over the standard deviation of the training and validation rows."""
+    """Standardises by the mean and the deviation of the training and validation rows."""
     train, valid, test = parts
     seen = np.concatenate([train, valid])
     mean, scale = seen.mean(axis=0), seen.std(axis=0)
@@ -284,4 +284,4 @@ UCI: Mapping[str, Source] = {
     ),
     "bsds": Source("BSDS300", ("BSDS300.hdf5",), 1_300_000, _bsds),
 }
-"""The data sets, as MAF has them; `rows` are those of the public ones, in all three parts."""
+"""Data sets of MAF; `rows` counts the public training, validation and test rows."""

@@ -1,1 +1,1 @@
-"""Robots: demonstrations, policies p(action dimensions | other dimensions, state), rollouts."""
+"""Robots: demonstrations, policies p(action dimensions | other dimensions, state), episodes."""

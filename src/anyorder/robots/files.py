@@ -1,16 +1,10 @@
-"""Recorded demonstrations, replayed in the simulator into exact pairs of observation and action.
+"""Demonstrations of the kitchen from files: D4RL's, Minari's, and recorded logs.
 
-The logs hold where everything was, and where the operator's controller told the joints to be. In
-the simulator the same commands meet a robot that is where the simulator has it, so the action is
-the way from there to the command: a_t = (command_t - joints_t) / seconds / 2, within [-1, 1].
-(Actions from differences of the recorded joints miss most tasks.)
-
-Demonstrations of the kitchen from files: D4RL's, Minari's, and our own of recorded positions.
-
-D4RL's and Minari's hold observations and actions. The recorded positions must be replayed in the
-simulator first (`robot_replay.py`).
-
-Demonstrations of the kitchen, wherever they come from.
+`load_kitchen` reads any of them. D4RL's and Minari's files hold observations and actions. Logs hold
+recorded positions and the joint targets of the operator's controller; they are replayed in the
+simulator, which gives exact pairs of observation and action. There the same targets meet the
+simulated joints, so the action is a_t = (target_t - joints_t) / seconds / 2, within [-1, 1].
+(Actions from differences of the recorded joints fail most tasks.)
 """
 
 import hashlib
@@ -30,30 +24,68 @@ from rich.console import Console
 from rich.progress import track
 
 from anyorder.errors import ConfigError, SchemaError
-from anyorder.robots.demonstrations import UNREADABLE, Array, Demonstrations
+from anyorder.robots.episodes import UNREADABLE, Array, Demonstrations
 from anyorder.robots.kitchen import JOINTS, POSITIONS, SEEN, TASKS, Kitchen, need_simulator
 
 LOGS = "kitchen/demos.npz"
-"""Where the logs are in a folder of data."""
+D4RL = ("kitchen-mixed-v0.hdf5", "kitchen/kitchen-mixed-v0.hdf5")
+MINARI = ("mixed-v2", "kitchen/mixed-v2", "D4RL/kitchen/mixed-v2")
+"""Places of the logs, and of the "mixed" data sets, in a folder of data."""
+
+
+def load_kitchen(
+    place: str | Path,
+    cache: str | Path,
+    *,
+    processes: int | None = None,
+    progress: bool = False,
+) -> Demonstrations:
+    """Reads demonstrations of the kitchen from a file or a folder.
+
+    Args:
+        place: File of logs (demos.npz), D4RL's kitchen-mixed-v0.hdf5 or Minari's main_data.hdf5; or
+            a folder with one of them, where logs come first.
+        cache: Folder of replayed demonstrations.
+        processes: Number of processes that replay; one per core by default.
+        progress: Shows a progress bar of the replay on standard error.
+    """
+    path = Path(place).expanduser()
+    if (path / LOGS).exists() or path.suffix == ".npz":
+        return replayed(read_logs(path), cache, processes=processes, progress=progress)
+    if path.name == "main_data.hdf5" or (path / "data" / "main_data.hdf5").exists():
+        return read_minari(path)
+    if path.suffix in (".hdf5", ".h5"):
+        return read_d4rl(path)
+    for name in D4RL:
+        if (path / name).exists():
+            return read_d4rl(path / name)
+    for name in MINARI:
+        if (path / name / "data" / "main_data.hdf5").exists():
+            return read_minari(path / name)
+    raise ConfigError(
+        f'There are no demonstrations of the kitchen in "{path}": put {LOGS}, D4RL\'s '
+        f"{D4RL[0]}, or Minari's {MINARI[-1]} there."
+    )
+
 
 ARCHIVE = "https://github.com/google-research/relay-policy-learning"
 
 FASTEST = 2.0
-"""Radians a second that an action of 1 asks of a joint."""
+"""Joint velocity of an action of 1, in radians per second."""
 
 VERSION = 1
-"""Of the replay: raised when it gives other numbers, so that old caches are not read."""
+"""Version of the replay; incremented when its numbers change, so that old caches are not read."""
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What was recorded, at 12.5 Hz.
+    """Recorded demonstrations, at 12.5 Hz.
 
     Args:
-        positions: Of nine joints and the things. Shape ``(steps, 30)``.
-        commands: Where the joints were told to be. Shape ``(steps, 9)``.
-        lengths: Steps of each demonstration.
-        wanted: The four tasks that each demonstration set out to do.
+        positions: Positions of nine joints and of the objects. Shape ``(steps, 30)``.
+        commands: Target positions of the joints. Shape ``(steps, 9)``.
+        lengths: Number of steps of each demonstration.
+        wanted: Four tasks that each demonstration was asked to complete.
     """
 
     positions: Array
@@ -62,13 +94,13 @@ class Logs:
     wanted: tuple[frozenset[str], ...]
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
-        """The first positions and the commands of each demonstration."""
+        """Yields the first positions and the commands of each demonstration."""
         ends = np.cumsum(self.lengths)
         for length, end in zip(self.lengths, ends, strict=True):
             yield self.positions[end - length], self.commands[end - length : end]
 
     def digest(self) -> str:
-        """A hash of all that a replay depends on."""
+        """Returns a hash of everything that a replay depends on."""
         found = hashlib.sha256(f"{VERSION} {self.lengths}".encode())
         for part in (self.positions, self.commands):
             found.update(np.ascontiguousarray(part).tobytes())
@@ -76,7 +108,7 @@ class Logs:
 
 
 def read_logs(path: str | Path) -> Logs:
-    """Reads the logs of a folder of data, or of a file: qpos, ctrl, lengths and task, by numpy."""
+    """Reads the logs of a folder or a .npz file, with arrays qpos, ctrl, lengths and task."""
     place = Path(path)
     file = place / LOGS if place.is_dir() else place
     if not file.exists():
@@ -114,13 +146,13 @@ def read_logs(path: str | Path) -> Logs:
 def replayed(
     logs: Logs, cache: str | Path, *, processes: int | None = None, progress: bool = False
 ) -> Demonstrations:
-    """The demonstrations of logs, read from `cache` if they were replayed before.
+    """Returns the demonstrations of logs, from `cache` if they were replayed before.
 
     Args:
-        logs: From `read_logs`.
-        cache: A folder; each replay is a file in it.
-        processes: How many replay at a time; one a core by default.
-        progress: Whether a bar on standard error shows how it goes.
+        logs: Logs of `read_logs`.
+        cache: Folder with a file for each replay.
+        processes: Number of processes; one per core by default.
+        progress: Shows a progress bar on standard error.
     """
     file = Path(cache) / f"kitchen-{logs.digest()[:16]}.npz"
     if file.exists():
@@ -131,7 +163,7 @@ def replayed(
 
 
 def replay(logs: Logs, *, processes: int | None = None, progress: bool = False) -> Demonstrations:
-    """Replays all demonstrations; see the module."""
+    """Replays all demonstrations in the simulator; see the module's docstring."""
     need_simulator()
     processes = processes or os.cpu_count() or 1
     with ProcessPoolExecutor(processes, get_context("spawn"), _open_kitchen) as pool:
@@ -155,13 +187,13 @@ def replay(logs: Logs, *, processes: int | None = None, progress: bool = False) 
 
 
 def completed_share(demonstrations: Demonstrations, logs: Logs) -> tuple[int, int]:
-    """How many demonstrations have completed all that they set out to do, and of how many."""
+    """Returns how many demonstrations have completed all their tasks, and the total."""
     pairs = zip(logs.wanted, demonstrations.tasks, strict=True)
     return sum(wanted <= done for wanted, done in pairs), len(demonstrations)
 
 
 _kitchen: Kitchen | None = None
-"""Of this process: opening one takes longer than replaying a demonstration."""
+"""Opened once in each process: opening takes longer than replaying a demonstration."""
 
 
 def _open_kitchen() -> None:
@@ -184,7 +216,7 @@ def _replay_one(start: Array, commands: Array) -> tuple[Array, Array, frozenset[
 
 
 NEAR = 0.3
-"""A task is done when its thing is this near to its goal."""
+"""Distance of an object from its goal below which a task is completed."""
 
 GOALS: Mapping[str, tuple[int, tuple[float, ...]]] = {
     "bottom burner": (11, (-0.88, -0.01)),
@@ -195,14 +227,14 @@ GOALS: Mapping[str, tuple[int, tuple[float, ...]]] = {
     "microwave": (22, (-0.75,)),
     "kettle": (23, (-0.23, 0.75, 1.62, 0.99, 0.0, 0.0, -0.06)),
 }
-"""The first coordinate of each thing among the positions, and where the thing should be."""
+"""First coordinate of each object among the positions, and its goal."""
 
 D4RL_SEEN = 60
-"""Numbers of an observation in D4RL's files: the positions, and where things should be."""
+"""Size of an observation in D4RL's files: the positions, and the goals."""
 
 
 def read_d4rl(file: str | Path) -> Demonstrations:
-    """Reads kitchen-mixed-v0.hdf5, or another of D4RL's kitchen files."""
+    """Reads kitchen-mixed-v0.hdf5, or another kitchen file of D4RL."""
     h5py, path = _h5py(), Path(file)
     with _opened(h5py, path) as opened:
         seen, actions, ends = (
@@ -229,7 +261,7 @@ def read_d4rl(file: str | Path) -> Demonstrations:
 
 
 def read_minari(folder: str | Path) -> Demonstrations:
-    """Reads one of Minari's kitchen sets: a folder such as D4RL/kitchen/mixed-v2."""
+    """Reads a kitchen data set of Minari, a folder such as D4RL/kitchen/mixed-v2."""
     h5py, place = _h5py(), Path(folder)
     file = place if place.is_file() else place / "data" / "main_data.hdf5"
     episodes = []
@@ -238,13 +270,13 @@ def read_minari(folder: str | Path) -> Demonstrations:
             actions = np.asarray(opened[name]["actions"])
             seen = opened[name]["observations"]
             seen = np.asarray(seen if isinstance(seen, h5py.Dataset) else seen["observation"])
-            # The last observation is what the last action led to.
+            # The last observation follows the last action.
             episodes.append((seen[: len(actions), list(SEEN)].astype(np.float32), actions))
     return _joined(f"Minari {file.parent.parent.name}", episodes)
 
 
 def completed_tasks(positions: Array) -> frozenset[str]:
-    """The tasks that are done at any of some steps. `positions` has shape ``(steps, 30)``."""
+    """Returns the tasks that are completed at any step. `positions` is ``(steps, 30)``."""
     done = set()
     for task, (first, goal) in GOALS.items():
         away = positions[:, first : first + len(goal)] - np.array(goal)
@@ -279,7 +311,7 @@ def _h5py() -> Any:
 
 @contextmanager
 def _opened(h5py: Any, path: Path) -> Iterator[Any]:
-    """An HDF5 file, whose name is told with all that is wrong in it."""
+    """Opens an HDF5 file; errors name the file."""
     if not path.exists():
         raise ConfigError(
             f"There is no \"{path}\". D4RL's file is kitchen-mixed-v0.hdf5; Minari's comes with "
@@ -294,43 +326,3 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
         raise SchemaError(
             f'"{path}" does not hold demonstrations as D4RL or Minari do ({error}).'
         ) from error
-
-
-D4RL = ("kitchen-mixed-v0.hdf5", "kitchen/kitchen-mixed-v0.hdf5")
-MINARI = ("mixed-v2", "kitchen/mixed-v2", "D4RL/kitchen/mixed-v2")
-"""Where the "mixed" sets are in a folder of data."""
-
-
-def load_kitchen(
-    place: str | Path,
-    cache: str | Path,
-    *,
-    processes: int | None = None,
-    progress: bool = False,
-) -> Demonstrations:
-    """Reads demonstrations of the kitchen from a file or a folder.
-
-    Args:
-        place: A file of logs (demos.npz), D4RL's kitchen-mixed-v0.hdf5 or Minari's main_data.hdf5;
-            or a folder with one of them, of which the logs are taken first.
-        cache: A folder for what is replayed from logs.
-        processes: How many replay at a time.
-        progress: Whether a bar shows how the replay goes.
-    """
-    path = Path(place).expanduser()
-    if (path / LOGS).exists() or path.suffix == ".npz":
-        return replayed(read_logs(path), cache, processes=processes, progress=progress)
-    if path.name == "main_data.hdf5" or (path / "data" / "main_data.hdf5").exists():
-        return read_minari(path)
-    if path.suffix in (".hdf5", ".h5"):
-        return read_d4rl(path)
-    for name in D4RL:
-        if (path / name).exists():
-            return read_d4rl(path / name)
-    for name in MINARI:
-        if (path / name / "data" / "main_data.hdf5").exists():
-            return read_minari(path / name)
-    raise ConfigError(
-        f'There are no demonstrations of the kitchen in "{path}": put {LOGS}, D4RL\'s '
-        f"{D4RL[0]}, or Minari's {MINARI[-1]} there."
-    )

@@ -1,15 +1,13 @@
-"""FrankaKitchen: a robot arm of nine joints in front of seven things that it can move.
+"""FrankaKitchen, a robot arm of nine joints with seven objects to move; and a toy version.
 
-The simulator is the one of gymnasium-robotics; it comes with the extra `robot`. What is seen here
-is where everything is, 30 numbers, as in D4RL's kitchen: nine joints, then the things.
+`Kitchen` is the simulator of gymnasium-robotics, which comes with the extra `robot`. Observations
+are 30 positions, as in D4RL's kitchen: nine joints, then the objects.
+
+`ToyKitchen` has the same shapes and no physics, for tests and for a first look. Each of four tasks
+is completed when the joints come near a point of its own. Demonstrations complete three of the
+four, in random order, so that the next task is uncertain whenever one ends.
 
 Reference: Gupta et al. (2019), Relay Policy Learning; Fu et al. (2020), D4RL.
-
-A toy of the kitchen: the same shapes and no physics, for tests and for a first look.
-
-Nine joints move where they are told. Each of four tasks is done when the joints come near a place
-of its own; its thing then moves to its goal. Demonstrations do three of the four, in any order, so
-that what to do next is open wherever a task ends.
 """
 
 import os
@@ -23,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from anyorder.errors import ConfigError
-from anyorder.robots.demonstrations import Array, Demonstrations, Step
+from anyorder.robots.episodes import Array, Demonstrations, Step
 
 SCORED = ("microwave", "kettle", "bottom burner", "light switch")
-"""The tasks that D4RL's "mixed" set is scored on; each counts one."""
+"""Tasks that D4RL's "mixed" data set is scored on; each counts one."""
 
 TASKS: Mapping[str, str] = {
     "microwave": "microwave",
@@ -37,26 +35,26 @@ TASKS: Mapping[str, str] = {
     "slide": "slide cabinet",
     "hinge": "hinge cabinet",
 }
-"""All tasks: what the folders of the demonstrations call them, and what the simulator does."""
+"""Names of all tasks: in the folders of the demonstrations, and in the simulator."""
 
 JOINTS, POSITIONS, VELOCITIES = 9, 30, 29
-"""Of the robot; of everything; and of everything, a turn of the kettle having three."""
+"""Numbers of joints, of positions, and of velocities: the kettle's rotation has only three."""
 
 SEEN = (*range(9), *range(18, 39))
-"""The positions among the simulator's 59 numbers: joints, their velocities, things, theirs."""
+"""Positions among the simulator's 59 numbers: joints, their velocities, objects, theirs."""
 
 EPISODE = 280
-"""Steps of an episode, at 12.5 a second."""
+"""Steps of an episode, at 12.5 Hz."""
 
 
 class Kitchen:
-    """The simulated kitchen.
+    """Simulated kitchen.
 
     Args:
-        tasks: What can be completed, each once; the episode is over when all are.
-        noise: Whether what is seen is as noisy as the simulator has it by default.
-        steps: Of an episode, at most.
-        size: Of pictures, height and width; None where none are taken.
+        tasks: Tasks, each of which counts once; the episode ends when all are completed.
+        noise: Adds the simulator's default noise to observations.
+        steps: Largest number of steps of an episode.
+        size: Height and width of rendered images; None disables rendering.
     """
 
     num_actions = JOINTS
@@ -73,24 +71,24 @@ class Kitchen:
         if not noise:
             options |= {"robot_noise_ratio": 0.0, "object_noise_ratio": 0.0}
         if size is not None:
-            # Without a screen; whoever has one may say otherwise.
+            # Works without a display; users with one can set it otherwise.
             os.environ.setdefault("MUJOCO_GL", "egl")
             options |= {"render_mode": "rgb_array", "height": size[0], "width": size[1]}
         self._made = _simulator(**options)
 
     def start(self, seed: int) -> Array:
-        """Begins an episode: everything stands where it always stands, and is seen with noise."""
+        """Begins an episode from the fixed start, and returns the noisy observation."""
         seen, _ = self._made.reset(seed=seed)
         return _positions(seen)
 
     def step(self, action: Array) -> Step:
-        """Moves each joint at up to two radians a second for 0.08 seconds."""
+        """Moves each joint at up to 2 rad/s for 0.08 s."""
         seen, _, ended, cut, info = self._made.step(np.asarray(action, dtype=np.float64))
         completed = tuple(sorted(info["step_task_completions"]))
         return Step(_positions(seen), completed, bool(ended or cut))
 
     def put(self, positions: Array) -> Array:
-        """Puts everything somewhere, at rest, and gives what is seen."""
+        """Sets all positions, at rest, and returns the observation."""
         kitchen = self._made.unwrapped
         robot = kitchen.robot_env
         robot.set_state(np.asarray(positions, dtype=np.float64), np.zeros(VELOCITIES))
@@ -98,25 +96,25 @@ class Kitchen:
 
     @property
     def joints(self) -> Array:
-        """Where the joints are, as the controller takes them."""
+        """Joint positions, as the controller reads them."""
         return np.array(self._made.unwrapped.robot_env._last_robot_qpos)
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
+        """Duration of a step."""
         return float(self._made.unwrapped.robot_env.dt)
 
     def picture(self) -> Any:
-        """What it looks like, bytes of shape ``(height, width, 3)``."""
+        """Renders an image: bytes of shape ``(height, width, 3)``."""
         return self._made.render()
 
     def close(self) -> None:
-        """Lets go of the simulator."""
+        """Closes the simulator."""
         self._made.close()
 
 
 def need_simulator() -> None:
-    """Says which extra brings the simulator, where it is not there."""
+    """Raises with the extra to install if the simulator is missing."""
     for package in ("gymnasium_robotics", "mujoco"):
         if find_spec(package) is None:
             raise ConfigError(
@@ -125,7 +123,7 @@ def need_simulator() -> None:
 
 
 def _simulator(**options: Any) -> Any:
-    """The kitchen of gymnasium-robotics, which warns and prints about others as it is imported."""
+    """Makes the simulator, without the warnings of importing gymnasium-robotics."""
     need_simulator()
     with warnings.catch_warnings(), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
@@ -137,34 +135,34 @@ def _simulator(**options: Any) -> Any:
 
 
 def _positions(seen: Mapping[str, Any]) -> Array:
-    """A copy: the simulator hands out the same array again and again."""
+    """Returns a copy of the positions: the simulator reuses its array."""
     return seen["observation"][list(SEEN)].astype(np.float32)
 
 
 MOVE = 0.16
-"""How far an action of 1 moves a joint."""
+"""Distance that an action of 1 moves a joint."""
 
 REACH = 0.35
-"""How near the joints must come, as the length of the way that is left."""
+"""Distance of the joints from the point of a task below which it is completed."""
 
 NOISE = 0.05
-"""Of the demonstrator's hand."""
+"""Standard deviation of the noise on demonstrated actions."""
 
 TOY_EPISODE = 48
-"""Steps of an episode."""
+"""Steps of an episode of the toy."""
 
 HOLDS = 3
-"""Tasks of a demonstration."""
+"""Number of tasks of a demonstration."""
 
 _PLACES = np.random.default_rng(6).uniform(-0.8, 0.8, (len(SCORED), JOINTS))
-"""Where the joints must be for each task."""
+"""Point of each task in the space of the joints."""
 
 
 class ToyKitchen:
-    """The toy.
+    """Toy kitchen: nine joints that move by the action, and four tasks.
 
     Args:
-        steps: Of an episode, at most.
+        steps: Largest number of steps of an episode.
     """
 
     num_actions = JOINTS
@@ -176,7 +174,7 @@ class ToyKitchen:
         self._taken = 0
 
     def start(self, seed: int) -> Array:
-        """Begins an episode: the joints are near zero."""
+        """Begins an episode with all joints near zero."""
         random = np.random.default_rng(seed)
         self._positions = np.zeros(POSITIONS)
         self._positions[:JOINTS] = random.uniform(-0.05, 0.05, JOINTS)
@@ -184,17 +182,17 @@ class ToyKitchen:
         return self._seen()
 
     def step(self, action: Array) -> Step:
-        """Moves the joints, and what they reach."""
+        """Moves the joints, and completes the tasks that they reach."""
         self._positions[:JOINTS] += MOVE * np.asarray(action).clip(-1, 1)
         self._taken += 1
-        reached = [task for task in sorted(self._left) if self._way(task) < REACH]
+        reached = [task for task in sorted(self._left) if self._distance(task) < REACH]
         for task in reached:
             self._left.remove(task)
             self._positions[JOINTS + task] = 1.0
         over = not self._left or self._taken >= self.steps
         return Step(self._seen(), tuple(SCORED[task] for task in reached), over)
 
-    def _way(self, task: int) -> float:
+    def _distance(self, task: int) -> float:
         return float(np.linalg.norm(_PLACES[task] - self._positions[:JOINTS]))
 
     def _seen(self) -> Array:
@@ -202,7 +200,7 @@ class ToyKitchen:
 
 
 def toy_demonstrations(count: int = 60, *, seed: int = 0) -> Demonstrations:
-    """Demonstrations of three tasks of the four each, in random orders."""
+    """Makes demonstrations of three of the four tasks each, in random orders."""
     random = np.random.default_rng(seed)
     episodes = [
         _demonstrated(random.permutation(len(SCORED))[:HOLDS].tolist(), number, random)

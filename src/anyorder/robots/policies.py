@@ -1,12 +1,9 @@
-"""The conditional policy p(a_u | a_e, s): any dimensions of an action, given any others.
+"""Policies that are trained on demonstrations, and shared autonomy.
 
-Nothing told, it acts alone; told some dimensions by an operator, it completes them.
-
-What trained policies share: a model of actions given what is seen, fitted and saved.
-
-Behavioural cloning: the mean action for what is seen, blind to what an operator does.
-
-Shared autonomy: an operator decides some dimensions of each action, an assistant the others.
+`FittedPolicy` fits, saves and loads a model of actions given the observation. `CloningPolicy` is
+behavioural cloning: the mean action. `ConditionalPolicy` is p(a_u | a_e, s), any dimensions of an
+action given any others: it acts alone, or completes the dimensions that an operator gives.
+`SharedAutonomy` lets an operator decide some dimensions of each action, and an assistant the rest.
 """
 
 import math
@@ -32,7 +29,7 @@ from anyorder.lattice.query_mixtures import MixtureQueries
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath
-from anyorder.robots.demonstrations import Array, Demonstrations, Policy, Told
+from anyorder.robots.episodes import Array, Demonstrations, Policy, Told
 from anyorder.robots.scaling import Scaling, SteeredRows
 from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
 from anyorder.training.loop import Fit, fit
@@ -43,35 +40,35 @@ from anyorder.variables import Schema
 POLICY_SETTINGS = TrainingSettings(
     batch=256, steps=12_000, warmup=200, learning_rate=1e-3, ema=0.999
 )
-"""How policies are trained unless told otherwise: a few minutes of one core."""
+"""Default training settings of policies: a few minutes of one core."""
 
 SPREAD = 0.1
-"""Deviations by which joints are moved in training: two to seven hundredths of a radian."""
+"""Scale of the joint perturbations in training, in deviations: 0.02 to 0.07 rad."""
 
 REACH = 0.16
-"""Radians that an action of 1 moves a joint of the kitchen: two a second, for 0.08 seconds."""
+"""Radians that an action of 1 moves a joint of the kitchen: 2 rad/s for 0.08 s."""
 
 NOISE = 0.1
-"""Deviations of an action that are noise: a few thousandths of a radian of motion."""
+"""Noise on actions in training, in deviations: a few thousandths of a radian of motion."""
 
 VALID_ROWS = 2_048
-"""Held-out steps that tell how training goes."""
+"""Largest number of validation steps."""
 
 
 class FittedPolicy(ABC):
-    """A policy that was trained on demonstrations.
+    """A policy that is trained on demonstrations.
 
     Args:
         hidden: Width of the network.
-        blocks: Its residual blocks, two layers each.
-        spread: How far joints are moved in training, in their deviations, with the action that
-            makes up for it; see `SteeredRows`. 0 trains on the demonstrated states alone.
-        reach: How far an action of 1 moves a joint, in its own unit.
-        settings: How it is trained; `POLICY_SETTINGS` by default.
+        blocks: Number of residual blocks, of two layers each.
+        spread: Scale of the joint perturbations in training, in deviations, with corrected
+            actions; see `SteeredRows`. 0 trains on the demonstrated states alone.
+        reach: Distance that an action of 1 moves a joint, in the unit of the joint.
+        settings: Training settings; `POLICY_SETTINGS` by default.
     """
 
     domain: ClassVar[str]
-    """What the folder of a saved policy says that it is."""
+    """Kind of the policy in its saved folder."""
 
     def __init__(
         self,
@@ -90,22 +87,22 @@ class FittedPolicy(ABC):
 
     @abstractmethod
     def act(self, observation: Array, told: Told | None = None) -> Array:
-        """See `Policy.act`."""
+        """Returns the action; see `Policy.act`."""
 
     @abstractmethod
     def _conditionals(self, schema: Schema, width: int) -> Conditionals:
-        """The head, for features of a width."""
+        """Returns the head, for features of a width."""
 
     @abstractmethod
     def _objective(self, num_actions: int) -> Objective:
-        """What training minimises."""
+        """Returns the training objective."""
 
     @abstractmethod
     def _options(self) -> dict[str, Any]:
-        """The arguments of the constructor beside the settings, in plain values."""
+        """Returns the constructor's own arguments, in plain values."""
 
     def start(self, seed: int) -> None:
-        """Nothing is remembered between steps."""
+        """Begins an episode; this policy has no state."""
         del seed
 
     def fit(
@@ -116,13 +113,13 @@ class FittedPolicy(ABC):
         folder: str | Path | None = None,
         progress: bool = False,
     ) -> Self:
-        """Trains on demonstrations, from the start.
+        """Trains on demonstrations, from scratch.
 
         Args:
-            demonstrations: What to imitate.
-            valid: Others, to tell how training goes.
-            folder: Where checkpoints go; the same call with the same folder goes on from the last.
-            progress: Whether to show a line of progress.
+            demonstrations: Training demonstrations.
+            valid: Validation demonstrations.
+            folder: Folder of checkpoints; the same call with the same folder resumes the training.
+            progress: Shows a line of progress.
         """
         scaling = Scaling.of(demonstrations)
         model, objective = self._build(scaling), self._objective(scaling.num_actions)
@@ -140,18 +137,18 @@ class FittedPolicy(ABC):
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Saves the policy."""
+        """Saves the policy to a folder."""
         model, scaling = self.fitted()
         save_model(folder, model, law=self._law(), notes=self._notes(scaling))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Loads what `save` saved, or the last checkpoint of a training."""
+        """Loads a saved policy, or the last checkpoint of a training."""
         return cls.from_saved(load_saved(folder), folder)
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
-        """The policy of what was read from a folder; `folder` is for messages only."""
+        """Returns the policy of a loaded model; `folder` is for messages only."""
         notes = saved.notes
         if notes.get("domain") != cls.domain:
             raise CheckpointError(
@@ -167,13 +164,13 @@ class FittedPolicy(ABC):
         return loaded
 
     def fitted(self) -> tuple[AnyOrderModel, Scaling]:
-        """The model and its scaling, if there are any yet."""
+        """Returns the model and its scaling, or raises if the policy is not fitted."""
         if self.model_ is None or self.scaling_ is None:
             raise ConfigError(f"This {type(self).__name__} is not fitted: call `fit` first.")
         return self.model_, self.scaling_
 
     def _law(self) -> QueryLaw | None:
-        """The questions that a fitted policy was trained for, if it was trained for any."""
+        """Returns the query law that a fitted policy was trained on, if any."""
         return None
 
     def _network(self, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
@@ -189,7 +186,7 @@ class FittedPolicy(ABC):
         return AnyOrderModel(schema, network, conditionals, protocol)
 
     def rows(self, demonstrations: Demonstrations, scaling: Scaling) -> SteeredRows:
-        """Steps as training draws them: joints moved, actions that make up for it, and noise."""
+        """Returns training rows: perturbed joints, corrected actions, and noise."""
         x = scaling.rows(demonstrations.observations, demonstrations.actions)
         return SteeredRows(
             x,
@@ -216,22 +213,22 @@ class FittedPolicy(ABC):
 
 
 def _held_out(objective: Objective, scaling: Scaling, valid: Demonstrations) -> Any:
-    """The loss on steps of other demonstrations, with the same questions every time."""
+    """Returns the loss on validation demonstrations, with the same queries every time."""
     every = np.linspace(0, valid.num_steps - 1, min(VALID_ROWS, valid.num_steps)).astype(int)
     x = scaling.rows(valid.observations[every], valid.actions[every])
 
-    def surprise(model: AnyOrderModel) -> float:
+    def loss(model: AnyOrderModel) -> float:
         source = torch.Generator().manual_seed(0)
-        drawn: tuple[Tensor, ...] = objective.draw(model, len(x), generator=source)
-        return float(objective.loss(model, x, drawn).mean())
+        sampled: tuple[Tensor, ...] = objective.draw(model, len(x), generator=source)
+        return float(objective.loss(model, x, sampled).mean())
 
-    return surprise
+    return loss
 
 
 class CloningPolicy(FittedPolicy):
-    """A perceptron that is never shown an action, trained by least squares.
+    """Behavioural cloning: an MLP from observation to action, trained by least squares.
 
-    What it is told it does, and the rest of its action is what it would have been anyway.
+    Given dimensions are executed; the other dimensions do not depend on them.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations
@@ -247,7 +244,7 @@ class CloningPolicy(FittedPolicy):
 
     @torch.inference_mode()
     def act(self, observation: Array, told: Told | None = None) -> Array:
-        """The mean action; see `Policy.act`."""
+        """Returns the mean action; see `Policy.act`."""
         model, scaling = self.fitted()
         x, _ = scaling.question(observation, None)
         every = torch.arange(scaling.num_actions)[None]
@@ -271,38 +268,38 @@ Law = Literal["mac", "uniform"]
 Network = Literal["path", "perceptron"]
 
 COMPONENTS = 20
-"""Gaussians of a dimension, as in the paper."""
+"""Gaussian components of a dimension, as in the paper."""
 
 
 def action_queries(num_actions: int) -> QueryLaw:
-    """What a policy is asked: a whole action, or the rest of one of which any part is told.
+    """Returns the law of a policy's queries: whole actions, or the rest given a random part.
 
     With each factor counted once (`weighting="edge"`), training on it maximises the mean of the two
-    likelihoods that Table 6 prints: of the rest of an action given a part, and of whole actions.
+    likelihoods of Table 6: of the rest of an action given a part, and of whole actions.
     """
     alone = QueryList(num_actions, [([], list(range(num_actions)), 1.0)])
     return MixtureQueries([alone, ConditionalQueries(num_actions)], [0.5, 0.5])
 
 
 class ConditionalPolicy(FittedPolicy):
-    """A model of whole actions that completes partial ones.
+    """The policy p(a_u | a_e, s): acts alone, and completes partial actions.
 
     Args:
-        how: What is done: "likeliest" takes the most probable of `draws` draws from
-            p(a_u | a_e, s); "sample" draws once; "mean" takes the mean of each dimension, given
-            those before it, which is the steadiest, and stalls where there are several ways to go.
-        draws: For "likeliest".
-        temperature: Below 1 sharpens what is drawn.
-        head: The density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
-        law: What it is trained on: "mac", exactly the factors that its questions walk over (see
+        how: Decision rule. "likeliest" takes the most probable of `draws` samples of
+            p(a_u | a_e, s). "sample" takes one sample. "mean" takes the mean of each dimension,
+            given those before it: it is steady, but stalls where demonstrations go several ways.
+        draws: Number of samples for "likeliest".
+        temperature: Temperature of the samples; below 1 sharpens them.
+        head: Density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
+        law: Training law: "mac", exactly the factors on the paths of its queries (see
             `action_queries`), or "uniform", every dimension given any others.
-        network: "path" reads the state once for all dimensions of an action; "perceptron", the
-            paper's, takes a pass for each.
+        network: "path" encodes the state once for all dimensions of an action; "perceptron", the
+            paper's MLP, takes a pass for each.
         hidden: Width of the network.
-        blocks: Its residual blocks, two layers each.
-        spread: How far joints are moved in training; see `FittedPolicy`.
-        reach: How far an action of 1 moves a joint.
-        settings: How it is trained.
+        blocks: Number of residual blocks, of two layers each.
+        spread: Scale of the joint perturbations in training; see `FittedPolicy`.
+        reach: Distance that an action of 1 moves a joint.
+        settings: Training settings.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations
@@ -348,12 +345,12 @@ class ConditionalPolicy(FittedPolicy):
         self._source = torch.Generator()
 
     def start(self, seed: int) -> None:
-        """Begins an episode: its draws come from the seed."""
+        """Begins an episode, and seeds its samples."""
         self._source.manual_seed(seed)
 
     @torch.inference_mode()
     def act(self, observation: Array, told: Told | None = None) -> Array:
-        """What is told, completed; see `Policy.act`."""
+        """Returns the given dimensions, completed; see `Policy.act`."""
         model, scaling = self.fitted()
         x, known = scaling.question(observation, told)
         draws = self.draws if self.how == "likeliest" else 1
@@ -362,32 +359,33 @@ class ConditionalPolicy(FittedPolicy):
         for rows, targets, density in walk(
             model, filled, query=~known, given=known, rank=rank, n=draws
         ):
-            values = density.mean() if self.how == "mean" else self._drawn(density)
+            values = density.mean() if self.how == "mean" else self._sample(density)
             filled[rows, targets] = values
             densities.append(density)
             chosen.append(values)
         if draws == 1 or not chosen:
             return scaling.action(filled[0], told)
-        logs = stacked(densities).log_prob(torch.stack(chosen))  # at once: steps are small
+        logs = stacked(densities).log_prob(torch.stack(chosen))  # all steps at once: each is small
         return scaling.action(filled[int(logs.sum(dim=0).argmax())], told)
 
     def log_prob(self, demonstrations: Demonstrations, question: Query) -> Tensor:
-        """Log densities of p(a_u | a_e, s) of steps, in the units of the actions.
+        """Returns the log density of p(a_u | a_e, s) of each step, in the units of the actions.
 
         Args:
-            demonstrations: Their steps are asked about.
-            question: What is given and asked of each step; together all dimensions, unless the law
-                is "uniform": "mac" never learns to do without one. Shapes ``(steps, dimensions)``.
+            demonstrations: Demonstrations whose steps are queried.
+            question: Given and queried dimensions of each step. They must cover all dimensions
+                unless the law is "uniform", because "mac" does not train on marginals. Shapes
+                ``(steps, dimensions)``.
         """
         model, scaling = self.fitted()
         x = scaling.rows(demonstrations.observations, demonstrations.actions)
         logs = log_prob(model, x, query=question.query, given=question.given)
         return logs - question.query.double() @ scaling.log_spread
 
-    def _drawn(self, density: Any) -> Tensor:
+    def _sample(self, density: Any) -> Tensor:
         tempered = density if self.temperature == 1 else density.tempered(self.temperature)
-        drawn: Tensor = tempered.sample(generator=self._source)
-        return drawn
+        sampled: Tensor = tempered.sample(generator=self._source)
+        return sampled
 
     def _network(self, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
         if self.network == "perceptron":
@@ -400,13 +398,13 @@ class ConditionalPolicy(FittedPolicy):
         return MixtureConditionals(schema, width=width, components=COMPONENTS)
 
     def _objective(self, num_actions: int) -> Objective:
-        """The nats of questions, each factor counted once: what `log_prob` answers."""
+        """Returns the objective: negative log-likelihood of queries, each factor counted once."""
         if self.law == "uniform":
             return ArdmLoss()
         law = action_queries(num_actions)
         if self.network == "perceptron":
             return MacLoss(law, weighting="edge", reweight=False, targets="drawn")
-        # Nothing is padded here: a batch of questions of all sizes has the steadier gradient.
+        # Nothing is padded here, and queries of all sizes in a batch give less gradient noise.
         return PathLoss(law, weighting="edge", one_size=False)
 
     def _law(self) -> QueryLaw | None:
@@ -418,7 +416,7 @@ class ConditionalPolicy(FittedPolicy):
         return {name: getattr(self, name) for name in names}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the generator, which cannot be sent to another process."""
+        """Returns the state without the generator, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "_source"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -426,14 +424,14 @@ class ConditionalPolicy(FittedPolicy):
 
 
 class SharedAutonomy:
-    """Two policies as one (section 5 of the paper, on FrankaKitchen).
+    """Combines an operator and an assistant into one policy (section 5, on FrankaKitchen).
 
     Args:
-        operator: Whose action counts in the `operated` dimensions.
-        assistant: Is told those, and decides the others.
+        operator: Policy that decides the `operated` dimensions.
+        assistant: Policy that decides the others, given those of the operator.
         operated: Dimensions of the action.
-        tells: Whether the assistant gets to know what the operator decided. Without that it is the
-            paper's baseline: two policies that each believe to be alone.
+        tells: Gives the operator's dimensions to the assistant. False is the paper's baseline of
+            two independent policies.
     """
 
     def __init__(
@@ -452,12 +450,12 @@ class SharedAutonomy:
             )
 
     def start(self, seed: int) -> None:
-        """Begins an episode for both."""
+        """Begins an episode for both policies."""
         self.operator.start(seed)
         self.assistant.start(seed)
 
     def act(self, observation: Array, told: Told | None = None) -> Array:
-        """The operator's dimensions, completed by the assistant; what is told overrides both."""
+        """Returns the operator's dimensions, completed; given dimensions override both."""
         wanted = self.operator.act(observation, told)
         decided = {**{i: float(wanted[i]) for i in self.operated}, **(told or {})}
         action = self.assistant.act(observation, decided if self.tells else told)
