@@ -14,7 +14,7 @@ from anyorder.images.cli import evaluate_images, fit_images, is_images
 from anyorder.images.model import ImageModel
 from anyorder.images.public_sets import BUNDLED
 from anyorder.tables.cli import fit_table
-from anyorder.tables.csv_dialect import OTHERS, apparent_separator
+from anyorder.tables.csv_dialect import SEPARATOR_NAMES, apparent_separator
 from anyorder.tables.files import is_table
 from anyorder.tables.model import TableModel
 from anyorder.tables.scoring import evaluate_table
@@ -130,9 +130,9 @@ def _domain_of(file: str) -> str:
     separator = apparent_separator(path) if path.is_file() else None
     if separator:
         raise ConfigError(
-            f'"{file}" looks like a table, with {OTHERS[separator]} in every line, but does not '
-            f'end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` to learn '
-            "its characters."
+            f'"{file}" looks like a table, with {SEPARATOR_NAMES[separator]} in every line, but '
+            f'does not end like one: call it "{path.with_suffix(".csv").name}", or say '
+            "`--as text` to learn its characters."
         )
     return "text"
 
