@@ -398,7 +398,8 @@ REFUSED = {
     "a gap in context": (
         lambda: TableSchema.infer(FRAME, context=["age"]).encode(FRAME.assign(age=[1, None, 2, 3])),
         QueryError,
-        'Column "age" is always given and had no gaps in training; row 1 has one. Fill it.',
+        'Column "age" is always given and had no missing values in training; row 1 has one. Fill '
+        "it.",
     ),
     "a column": (
         lambda: TableSchema.infer(FRAME)["jobs"],

@@ -20,7 +20,7 @@ from anyorder.tables.parsing import (
 )
 from anyorder.variables import Level, Variable
 
-GAP = "(missing)"
+MISSING_LEVEL = "(missing)"
 """Level of a missing value in a context column: there it is evidence too."""
 
 WORDS = {"true": True, "yes": True, "t": True, "y": True, "1": True} | {
@@ -103,9 +103,9 @@ class CategoryColumn(Column):
         return self.dtype_name
 
     @property
-    def gap_level(self) -> str:
+    def missing_level(self) -> str:
         """The level of a missing value in a context column, different from all others."""
-        level = GAP
+        level = MISSING_LEVEL
         while level in self.levels:
             level = f"({level})"
         return level
@@ -113,7 +113,7 @@ class CategoryColumn(Column):
     @property
     def variable(self) -> Variable:
         """A categorical variable; a context column has one more level, for missing values."""
-        levels = (*self.levels, self.gap_level) if self.context else self.levels
+        levels = (*self.levels, self.missing_level) if self.context else self.levels
         return Variable.categorical(self.name, levels, context=self.context)
 
     @property
@@ -140,9 +140,9 @@ class CategoryColumn(Column):
         """Returns the index of each level; 0 where missing, or the level for it in a context."""
         codes, distinct = distinct_values(series, self.name, QueryError)
         known = {level: code for code, level in enumerate(self.levels)}
-        gap = len(self.levels) if self.context else 0
+        filler = len(self.levels) if self.context else 0
         table = [self._code(value, known, series) for value in distinct]
-        return np.array([*table, gap], dtype=np.float64)[codes], codes < 0
+        return np.array([*table, filler], dtype=np.float64)[codes], codes < 0
 
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
         """Returns the levels of codes; the missing-value level of a context decodes to missing."""

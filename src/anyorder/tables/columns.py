@@ -115,10 +115,10 @@ class Column(ABC):
         return {"column": type(self).__name__, **asdict(self)}
 
     def _common_details(self) -> list[str]:
-        gaps = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
+        missing = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
         if 0 < self.missing_share < 0.005:
-            gaps = ["under 1% missing"]
-        return [*gaps, *(["always given"] if self.context else [])]
+            missing = ["under 1% missing"]
+        return [*missing, *(["always given"] if self.context else [])]
 
 
 @dataclass(frozen=True)

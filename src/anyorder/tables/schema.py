@@ -307,8 +307,8 @@ class TableSchema:
             return [codes, gone.astype(np.float64)]
         if isinstance(column, NumberColumn) and gone.any():
             raise QueryError(
-                f'Column "{column.name}" is always given and had no gaps in training; row '
-                f"{frame.index[np.flatnonzero(gone)[0]]} has one. Fill it."
+                f'Column "{column.name}" is always given and had no missing values in training; '
+                f"row {frame.index[np.flatnonzero(gone)[0]]} has one. Fill it."
             )
         return [codes]
 
