@@ -11,7 +11,7 @@ from anyorder import ConfigError, RemoveGreatest, UniformCardinality, lexicograp
 from anyorder.lattice.enumeration import all_sets, edge_law, node_law, set_index
 from anyorder.reproduce.record import Paired, Record, Row
 from anyorder.reproduce.table7 import papers_sampler
-from anyorder.tables.mixture import TableMixture
+from anyorder.tables.ensemble import TableMixture
 from anyorder.tables.model import TableModel
 from benchmarks import (
     images,

@@ -294,15 +294,15 @@ REFUSED = {
     "not a number": (
         lambda: AGES.encode(pd.Series(["1", "old"])),
         QueryError,
-        "Column \"c\" must hold numbers; got 'old' (row 1). If it stands for a gap, leave the cell "
-        "empty.",
+        "Column \"c\" must hold numbers; got 'old' (row 1). If it stands for a missing "
+        "value, leave the cell empty.",
     ),
     "a time": (lambda: AGES.encode(pd.Series(CLOCK)), QueryError, 'Column "c" must hold numbers'),
     "unseen": (
         lambda: JOBS.encode(pd.Series(["nurze"])),
         QueryError,
         'Column "c" must hold levels seen in training; got \'nurze\'. Did you mean "nurse"? '
-        "Replace it by a known level, or by a gap.",
+        "Replace it by a known level, or leave it empty.",
     ),
     "lists": (
         lambda: fitted(pd.Series([[1], [2]])),

@@ -41,17 +41,18 @@ from anyorder.diagnostics.check import (
 from anyorder.diagnostics.gaps import (
     EncodingGap,
     Gap,
+    MarginalisationGap,
     OrderSpread,
     PathGap,
     RatioGap,
     encoding_differences,
     has_mass,
+    marginalisation_differences,
     order_log_probs,
     path_differences,
-    several,
+    random_subsets,
     walk_and_ratio,
 )
-from anyorder.diagnostics.marginalisation import MarginalisationGap, marginalisation_differences
 from anyorder.diagnostics.plots import coverage_figure
 from anyorder.diagnostics.predictions import predictions
 from anyorder.errors import ConfigError, QueryError
@@ -169,10 +170,10 @@ def test_summing_out_is_what_enumeration_says(kind, size, generator):
 
 def test_many_levels_are_not_summed_out(monkeypatch, generator):
     model, x = disagreeing_model("path", RemoveGreatest(ORDER)), all_values()
-    monkeypatch.setattr("anyorder.diagnostics.marginalisation.MOST_VALUES", 2)
+    monkeypatch.setattr("anyorder.diagnostics.gaps.MOST_VALUES", 2)
     have = holding((1, 3), len(x))  # x3 comes first
     assert len(marginalisation_differences(model, x, have, generator=generator)) == len(x)
-    monkeypatch.setattr("anyorder.diagnostics.marginalisation.MOST_VALUES", 1)
+    monkeypatch.setattr("anyorder.diagnostics.gaps.MOST_VALUES", 1)
     assert not len(marginalisation_differences(model, x, have, generator=generator))
 
 
@@ -306,7 +307,7 @@ def test_sentences_say_how_much_it_matters():
 def test_random_sets_have_every_size_as_often(generator):
     have = torch.ones(6000, 4, dtype=torch.bool)
     have[:, 3] = False
-    sets = several(have, least=2, generator=generator)
+    sets = random_subsets(have, least=2, generator=generator)
     sizes = torch.bincount(sets.sum(dim=1), minlength=4)
     assert sizes[:2].tolist() == [0, 0]
     assert abs(int(sizes[2]) - 3000) < 5 * 6000**0.5 / 2  # fair coins: 5 standard errors

@@ -193,7 +193,7 @@ MESSAGES = {
     "query table --of job --given 'age=30|40'": "--types age=category",
     "query table --of id": "It was left out when the model was fitted (its type is ignore)",
     "query table --of zzz": 'There is "age", "job", "born", "size".',
-    "impute table odd.csv --out x.csv": "got 'old' (row 1). If it stands for a gap, leave the cell",
+    "impute table odd.csv --out x.csv": "got 'old' (row 1). If it stands for a missing value",
     # runs that are none
     "info tabel": 'there is no such folder. Did you mean "table"?',
     "info shiped": 'Did you mean "shipped"?',

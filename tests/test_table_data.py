@@ -311,7 +311,7 @@ REFUSED = {
     "twice": (
         lambda: as_frame(pd.DataFrame([[1, 2]], columns=[1, "1"])),
         SchemaError,
-        'Column names must differ; "1" stands 2 times. Rename it.',
+        'Column names must differ; "1" occurs 2 times. Rename it.',
     ),
     "no name": (
         lambda: as_frame(pd.DataFrame([[1]], columns=[""])),
@@ -326,8 +326,8 @@ REFUSED = {
     "half numbers": (
         lambda: infer(pay=["1", "2", "?", "3"]),
         SchemaError,
-        "Column \"pay\" looks like numbers but holds '?' (row 2). Declare '?' as a gap "
-        "(missing_values), or the column as categories (types).",
+        "Column \"pay\" looks like numbers but holds '?' (row 2). Declare '?' as a missing "
+        "value (missing_values), or the column as categories (types).",
     ),
     "half numbers as objects": (
         lambda: infer(pay=[1, 2.5, "none yet"]),
@@ -347,7 +347,7 @@ REFUSED = {
     "all empty": (
         lambda: infer(a=[None, None]),
         SchemaError,
-        "must have a column that can be asked",
+        "must have a column that can be queried",
     ),
     "unknown in types": (
         lambda: TableSchema.infer(FRAME, types={"agee": "number"}),
@@ -383,7 +383,7 @@ REFUSED = {
     "signs among a few numbers": (
         lambda: TableSchema.infer(pd.DataFrame({"a": ["?", "?", "?", "3.5", None]})),
         SchemaError,
-        "Declare '?' as a gap (missing_values)",
+        "Declare '?' as a missing value (missing_values)",
     ),
     "complex numbers": (
         lambda: TableSchema.infer(FRAME).encode(FRAME.assign(age=1j)),
@@ -398,7 +398,8 @@ REFUSED = {
     "a gap in context": (
         lambda: TableSchema.infer(FRAME, context=["age"]).encode(FRAME.assign(age=[1, None, 2, 3])),
         QueryError,
-        'Column "age" is always given and had no gaps in training; row 1 has one. Fill it.',
+        'Column "age" is always given and had no missing values in training; row 1 has one. Fill '
+        "it.",
     ),
     "a column": (
         lambda: TableSchema.infer(FRAME)["jobs"],
@@ -468,9 +469,9 @@ def test_more_digits_than_a_double_holds_are_text(tmp_path):
 def test_a_header_with_one_name_twice_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("age,job,age\n1,a,2\n")
-    with pytest.raises(SchemaError, match='"age" stands 2 times'):
+    with pytest.raises(SchemaError, match='"age" occurs 2 times'):
         column_names(path)  # which is what files are asked for that a model already knows
-    with pytest.raises(SchemaError, match='"age" stands 2 times'):
+    with pytest.raises(SchemaError, match='"age" occurs 2 times'):
         read_table(path)
 
 

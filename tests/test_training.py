@@ -19,9 +19,8 @@ from anyorder.lattice.masks import UniformCardinality
 from anyorder.saving.checkpoint import load_model, load_saved, save_model
 from anyorder.training.batches import Rows, micro_batches, scoped_seed
 from anyorder.training.distributed import Team
-from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
-from anyorder.training.loop import denormals_flushed, fit, is_flushing
+from anyorder.training.loop import Interrupts, Stopped, denormals_flushed, fit, is_flushing
 from anyorder.training.losses import ArdmLoss, MacLoss, Objective
 from anyorder.training.progress import Metrics, ProgressLine
 from anyorder.training.settings import (
@@ -500,7 +499,7 @@ def newest_step(folder):
 
 def test_a_late_second_ctrl_c_does_not_wait(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("anyorder.training.loop.monotonic", lambda: now[0])
 
     def thrice():
         signal.raise_signal(signal.SIGINT)

@@ -63,7 +63,7 @@ from .robots.policies import SharedAutonomy as SharedAutonomy
 from .saving.checkpoint import load_model as load_model
 from .saving.checkpoint import save_model as save_model
 from .tables.conditional import Conditional as Conditional
-from .tables.mixture import TableMixture as TableMixture
+from .tables.ensemble import TableMixture as TableMixture
 from .tables.model import TableModel as TableModel
 from .text.model import TextModel as TextModel
 from .training.batches import Rows as Rows

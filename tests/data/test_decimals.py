@@ -42,13 +42,13 @@ REFUSED = {
     "contrary columns": (
         "umsatz;preis;x\n964;3,5;1\n1.365;2;0.5\n",
         r"\"umsatz\" holds '1.365' \(row 1\), which may be 1365 or 1.365: \"preis\" holds '3,5' "
-        r"\(row 0\), but \"x\" '0.5' \(row 1\). Say which .*--decimal ,",
+        r"\(row 0\), but \"x\" '0.5' \(row 1\). Give the decimal .*--decimal ,",
     ),
     "a list": ("pop\tprice\tx\n50,876\t54.15\t1,2\n", "\"pop\" holds '50,876'"),
     "a contrary cell": ("a;b\n3,5;1\n0.5;2\n", r"\"a\" has decimal commas elsewhere, but .*'0.5'"),
     "after the first rows": (
         "a;b;c\n" + "3,5;0.5;1\n" * 1000 + "3,5;0.5;1.234\n",
-        r"\"c\" does not tell what parts its decimals, but holds '1.234' \(row 1000\)",
+        r"\"c\" does not show its decimal separator, but holds '1.234' \(row 1000\)",
     ),
 }
 

@@ -142,7 +142,7 @@ def test_odd_grids_are_refused():
     hole = half_hole(4, "left")
     with pytest.raises(SchemaError, match=r"booleans of shape \(4, 4\) or \(2, 4, 4\)"):
         picture_grid(pixels, hole[:2], pixels[:, None])
-    with pytest.raises(SchemaError, match=r"\(count, draws, .* got \(2, 4, 4, 1\)"):
+    with pytest.raises(SchemaError, match=r"\(count, samples, .* got \(2, 4, 4, 1\)"):
         picture_grid(pixels, hole, pixels)
     with pytest.raises(SchemaError, match="1 or 3 channels to be shown"):
         picture_grid(pixels.repeat(2, axis=3), hole, pixels[:, None].repeat(2, axis=4))

@@ -36,9 +36,8 @@ from anyorder.priors.levels import LevelGuide
 from anyorder.priors.normals import NormalGuide
 from anyorder.saving.checkpoint import SavedModel
 from anyorder.tables import fitting as table_fitting
-from anyorder.tables.ensemble import members_of
+from anyorder.tables.ensemble import TableMixture, members_of
 from anyorder.tables.fitting import LEAST_SINGLE, VALID_ROWS, TableData, single_columns, surprise_of
-from anyorder.tables.mixture import TableMixture
 from anyorder.tables.model import TableModel
 from anyorder.tables.schema import TableSchema
 
@@ -375,7 +374,7 @@ def test_hardy(name):
 REFUSED = {
     "no rows": (pd.DataFrame({"a": []}), "row"),
     "no columns": (pd.DataFrame(index=range(3)), "column"),
-    "nothing but gaps": (pd.DataFrame({"a": [None, None]}), "can be asked"),
+    "nothing but gaps": (pd.DataFrame({"a": [None, None]}), "can be queried"),
     "infinity": (pd.DataFrame({"a": [1.0, math.inf, 2.0]}), "must hold finite numbers"),
     "words among numbers": (pd.DataFrame({"a": [1, 2, 3, "x"] * 9}), "missing_values"),
     "twice the same name": (pd.DataFrame([[1, 2]], columns=["a", "a"]), '"a"'),
@@ -687,7 +686,7 @@ def test_any_table_can_be_fitted_saved_and_asked(tmp_path_factory, columns):
     frame = pd.DataFrame({f"c{i}": values for i, values in enumerate(columns)})
     folder = tmp_path_factory.mktemp("run")
     if frame.isna().all().all():
-        with pytest.raises(SchemaError, match="can be asked"):
+        with pytest.raises(SchemaError, match="can be queried"):
             clone(QUICK).fit(frame)
         return
     model = TableModel(layers=1, width=8, heads=2, max_steps=2).fit(frame)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from anyorder.errors import ConfigError, QueryError
-from anyorder.tables.mixture import TableMixture
+from anyorder.tables.ensemble import TableMixture
 from anyorder.tables.model import TableModel
 
 OPTIONS = {"layers": 1, "width": 16, "heads": 2, "max_steps": 30, "learning_rate": 1e-2}
@@ -97,8 +97,8 @@ QUICK = OPTIONS | {"max_steps": 1, "validation_share": 0.0}
 @pytest.mark.parametrize(
     ("options", "change", "words"),
     [
-        ({"types": {"kind": "category"}}, {}, r'"kind" is of the kind number in one and category'),
-        ({"types": {"x": "ignore"}}, {}, '"x" is of the kind number in one and ignored in another'),
+        ({"types": {"kind": "category"}}, {}, r'"kind" is of type number in one and category'),
+        ({"types": {"x": "ignore"}}, {}, '"x" is of type number in one and ignored in another'),
         ({"context": ["job"]}, {}, r'"job" is always given \(`context`\) in one of them only'),
         ({}, {"job": ["nurse", "clerk", "cook"] * 20}, "\"job\" has the level .* 'cook' in one"),
         ({}, {"x": np.where(np.arange(60) < 30, 0.0, ROWS["x"])}, '"x" has .* value 0.0 in one'),

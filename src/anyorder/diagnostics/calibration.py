@@ -1,8 +1,9 @@
-"""Calibration: whether what a model calls probable happens as often as it says.
+"""Calibration: predicted probabilities against observed frequencies.
 
-The *probability integral transform* (PIT) of a value is the probability that the model gave to less
-than it. It is uniform over rows for a calibrated model. A value that has a probability of its own,
-a level or an atom, is spread evenly over the step that it makes: the PIT is then uniform as well.
+The *probability integral transform* (PIT) of a value is the predicted probability of less than the
+value. It is uniform over rows for a calibrated model. At a level or an atom, which has a
+probability of its own, the PIT is sampled uniformly over the step of the distribution function: it
+is then uniform as well.
 """
 
 import math
@@ -19,35 +20,35 @@ from anyorder.diagnostics.gaps import estimate_json
 from anyorder.lattice.random_sets import bernoulli_sets
 
 LEVELS = (0.5, 0.8, 0.9)
-"""Of the central intervals whose coverage is counted."""
+"""Probabilities of the central intervals whose coverage is measured."""
 
 BINS = 10
-"""Of histograms and of reliability."""
+"""Bins of histograms and of reliability."""
 
 TERMS = 100
-"""Of the series of Kolmogorov's distribution, which has converged long before."""
+"""Terms of the series of Kolmogorov's distribution, which has converged long before."""
 
 REDRAWS = 4000
-"""Times that hits are drawn again: p-values of a few thousandths can then be told apart."""
+"""Times that hits are resampled: enough to resolve p-values of a few thousandths."""
 
 HITS_AT_ONCE = 4_000_000
-"""Of those, what is in memory together."""
+"""Resampled hits that are in memory together."""
 
 ROUNDING = 1e-9
-"""Errors that differ by less are equal."""
+"""Errors that differ by less count as equal."""
 
 
 def ks_distance(pit: Tensor) -> float:
-    """How far the share of PITs below any number is from that number, at most."""
+    """Returns the Kolmogorov-Smirnov distance of PITs from the uniform distribution."""
     ordered, n = pit.double().sort().values, len(pit)
     steps = torch.arange(n + 1, dtype=torch.float64) / n
     return float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max())
 
 
 def ks_p_value(distance: float, n: float) -> float:
-    """The probability that as many uniform numbers are at such a distance, or a greater one.
+    """Returns the probability that n uniform numbers have such a distance or a greater one.
 
-    Kolmogorov's limit with the correction of Stephens (1970) for small numbers.
+    Kolmogorov's limit with the correction of Stephens (1970) for small n.
     """
     scaled = (math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n)) * distance
     if scaled < 0.2:  # the series alternates slowly here, and the sum is 1 to twelve digits
@@ -57,9 +58,9 @@ def ks_p_value(distance: float, n: float) -> float:
 
 
 def coverage_p_value(share: float, n: float) -> float:
-    """How often chance alone has so many of n values in their widest intervals, or as odd a number.
+    """Returns the two-sided p-value of a coverage of the widest intervals, over n values.
 
-    Binomial, and twice the lesser tail.
+    A binomial test: twice the lesser tail.
     """
     total, level = round(n), torch.tensor(LEVELS[-1], dtype=torch.float64)
     inside = torch.arange(total + 1, dtype=torch.float64)
@@ -70,22 +71,22 @@ def coverage_p_value(share: float, n: float) -> float:
 
 
 def off_p_value(pit: Tensor, n: float) -> float:
-    """How often chance alone puts uniform numbers as far off, if they are worth n.
+    """Returns the p-value of PITs under calibration, with n the effective number of them.
 
-    By their distance, or by how many lie in the widest interval: the distance hardly notices
-    intervals that are too narrow. The lesser of two p-values counts twice.
+    It combines the distance and the coverage of the widest interval: the distance has little power
+    against intervals that are too narrow. Of two p-values, twice the lesser one counts.
     """
     share = float(_inside(pit, LEVELS[-1]).mean())
     return min(1.0, 2 * min(ks_p_value(ks_distance(pit), n), coverage_p_value(share, n)))
 
 
 def _inside(pit: Tensor, level: float) -> Tensor:
-    """1 for values in their central intervals, 0 for others."""
+    """Returns 1 for values in their central intervals, 0 for others."""
     return ((pit - 0.5).abs() <= level / 2).double()
 
 
 class Transformed:
-    """Predictions of which the PITs are known."""
+    """Predictions with known PITs."""
 
     pit: Tensor
     variable: Tensor
@@ -93,28 +94,28 @@ class Transformed:
 
     @property
     def distance(self) -> float:
-        """How far a stated probability is from the share that it has, at most."""
+        """The greatest difference between a predicted probability and its frequency."""
         return ks_distance(self.pit)
 
     @property
     def p_value(self) -> float:
-        """How often chance alone gives such a distance, or a greater one."""
+        """The p-value of the distance under calibration."""
         return ks_p_value(self.distance, len(self.pit))
 
     @property
     def off_p_value(self) -> float:
-        """How often chance alone puts a calibrated model so far off, or farther."""
+        """The p-value of distance and coverage under calibration."""
         return off_p_value(self.pit, len(self.pit))
 
 
 @dataclass(frozen=True)
 class NumberCalibration(Transformed):
-    """Predictions of numbers, a cell a row.
+    """Predictions of numbers, one cell a row.
 
     Args:
-        pit: Of the true values. Shape ``(rows,)``.
-        variable: Which variable each is of. Shape ``(rows,)``.
-        row: The number of the row that each is in. Shape ``(rows,)``.
+        pit: PITs of the true values. Shape ``(rows,)``.
+        variable: Index of each cell's variable. Shape ``(rows,)``.
+        row: Index of each cell's row. Shape ``(rows,)``.
     """
 
     pit: Tensor
@@ -122,15 +123,15 @@ class NumberCalibration(Transformed):
     row: Tensor
 
     def coverage(self, level: float) -> Estimate:
-        """The share of values inside their central intervals of probability `level`."""
+        """Returns the fraction of values inside their central intervals of probability `level`."""
         return Estimate(_inside(self.pit, level))
 
     def histogram(self) -> Tensor:
-        """The share of PITs in each tenth of (0, 1). Shape ``(bins,)``."""
+        """Returns the fraction of PITs in each tenth of (0, 1). Shape ``(bins,)``."""
         return torch.histc(self.pit.double(), bins=BINS, min=0, max=1) / len(self.pit)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         coverage = {f"{level:g}": estimate_json(self.coverage(level)) for level in LEVELS}
         return {
             "n": len(self.pit),
@@ -147,10 +148,10 @@ class ReliabilityBin:
     """Predictions of about the same confidence.
 
     Args:
-        n: How many.
-        confidence: How often they were said to be right.
-        accuracy: How often they are.
-        se: The standard error of the accuracy, if they are as probable as was said.
+        n: Number of predictions.
+        confidence: Mean predicted probability of being right.
+        accuracy: Fraction that is right.
+        se: Standard error of the accuracy under calibration.
     """
 
     n: int
@@ -161,14 +162,14 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class CategoryCalibration(Transformed):
-    """Predictions of categories, a cell a row.
+    """Predictions of categories, one cell a row.
 
     Args:
-        pit: Of the true levels, in the order of their codes. Shape ``(rows,)``.
-        confidence: The probability of the most probable level. Shape ``(rows,)``.
-        hit: Whether that level is the true one. Shape ``(rows,)``.
-        variable: Which variable each is of. Shape ``(rows,)``.
-        row: The number of the row that each is in. Shape ``(rows,)``.
+        pit: PITs of the true levels, in the order of their codes. Shape ``(rows,)``.
+        confidence: Probability of the most probable level. Shape ``(rows,)``.
+        hit: True where that level is the true one. Shape ``(rows,)``.
+        variable: Index of each cell's variable. Shape ``(rows,)``.
+        row: Index of each cell's row. Shape ``(rows,)``.
     """
 
     pit: Tensor
@@ -179,7 +180,7 @@ class CategoryCalibration(Transformed):
 
     @property
     def accuracy(self) -> Estimate:
-        """How often the most probable level is the true one."""
+        """The fraction of cells whose most probable level is the true one."""
         return Estimate(self.hit.double())
 
     @property
@@ -195,48 +196,48 @@ class CategoryCalibration(Transformed):
 
     @property
     def expected_by_chance(self) -> float:
-        """About what that error is for a calibrated model, with so few predictions in a bin."""
+        """The approximate expectation of that error for a calibrated model."""
         total = 0.0
         for members in self._bins():
             confidence = self.confidence[members].double()
-            # The mean absolute value of a normal variable of the variance of the number of hits.
+            # The mean absolute value of a normal variable with the variance of the hit count.
             total += math.sqrt(2 / math.pi * float((confidence * (1 - confidence)).sum()))
         return total / len(self.hit)
 
     @property
     def error_beyond_chance(self) -> float:
-        """How much larger than by chance the error is."""
+        """The expected calibration error minus its expectation for a calibrated model."""
         return self.expected_error - self.expected_by_chance
 
     @cached_property
     def hit_p_value(self) -> float:
-        """How often chance alone puts a calibrated model so far off, or farther.
+        """The p-value of the hits under calibration, by resampling.
 
-        Hits are drawn again with the confidences that were stated, from one seed. They are drawn
-        one by one, because there is one cell of a row here: rows are taken to be independent. What
-        is compared is the expected error, which notices bins that are off to both sides, plus the
-        size of the overconfidence, which notices a little of it in all of them.
+        Hits are resampled with the predicted confidences, from a fixed seed. They are independent,
+        because there is one cell a row here. The statistic is the expected calibration error, which
+        detects bins that are off in both directions, plus the absolute overconfidence, which
+        detects a small bias in all of them.
         """
         found, as_far = self._error(self.hit[:, None]), 0
         generator = torch.Generator().manual_seed(0)
         size = max(1, HITS_AT_ONCE // len(self.hit))
         for some in torch.arange(REDRAWS).split(size):
-            drawn = self._error(bernoulli_sets(self.confidence, len(some), generator=generator))
-            as_far += int((drawn >= found - ROUNDING).sum())
+            sampled = self._error(bernoulli_sets(self.confidence, len(some), generator=generator))
+            as_far += int((sampled >= found - ROUNDING).sum())
         return (1 + as_far) / (1 + REDRAWS)
 
     def reliability(self) -> list[ReliabilityBin]:
-        """The bins of equal width that hold predictions, from the least confident up."""
+        """Returns the non-empty bins of equal width, from the least confident up."""
         found = []
         for members in self._bins():
-            said, n = self.confidence[members].double(), len(members)
-            se = math.sqrt(float((said * (1 - said)).sum())) / n
+            confidence, n = self.confidence[members].double(), len(members)
+            se = math.sqrt(float((confidence * (1 - confidence)).sum())) / n
             accuracy = float(self.hit[members].double().mean())
-            found.append(ReliabilityBin(n, float(said.mean()), accuracy, se))
+            found.append(ReliabilityBin(n, float(confidence.mean()), accuracy, se))
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         bins = [asdict(part) for part in self.reliability()]
         return {
             "n": len(self.pit),
@@ -251,15 +252,15 @@ class CategoryCalibration(Transformed):
         }
 
     def _error(self, hits: Tensor) -> Tensor:
-        """Expected error plus size of overconfidence of each draw of hits ``(rows, draws)``."""
+        """Returns the statistic of `hit_p_value` for each sample of hits ``(rows, samples)``."""
         table = torch.nn.functional.one_hot(self._bin_numbers(), BINS).T  # (bins, rows)
         expected = table.double() @ self.confidence.double()
-        # Counts up to 2^24 are exact in float32, and several times faster than in doubles.
-        excess = (table.float() @ hits.float()).double() - expected[:, None]  # (bins, draws)
+        # Counts up to 2^24 are exact in float32, and several times faster than in float64.
+        excess = (table.float() @ hits.float()).double() - expected[:, None]  # (bins, samples)
         return (excess.abs().sum(dim=0) + excess.sum(dim=0).abs()) / len(hits)
 
     def _bins(self) -> list[Tensor]:
-        """The members of each bin that is not empty."""
+        """Returns the indices of the predictions in each non-empty bin."""
         bins = self._bin_numbers()
         return [(bins == number).nonzero().squeeze(1) for number in bins.unique().tolist()]
 
@@ -269,15 +270,15 @@ class CategoryCalibration(Transformed):
 
 @dataclass(frozen=True)
 class ColumnCalibration:
-    """Predictions of one variable, whatever was given.
+    """Predictions of one variable, over all amounts of evidence.
 
     Args:
-        name: Of the variable.
-        n: How many predictions.
-        distance: How far their PITs are from uniform, at most.
-        n_effective: How many independent ones they are worth, at least: a row may be there several
-            times, with more or less given. See `effective_number`.
-        p_value: How often chance alone puts so many so far off, or farther; see `off_p_value`.
+        name: Name of the variable.
+        n: Number of predictions.
+        distance: Kolmogorov-Smirnov distance of their PITs from uniform.
+        n_effective: Effective number of independent predictions, at least: a row may occur several
+            times, with more or less evidence. See `effective_number`.
+        p_value: p-value under calibration; see `off_p_value`.
     """
 
     name: str
@@ -288,29 +289,29 @@ class ColumnCalibration:
 
 
 def by_column(parts: Sequence[Transformed], names: Sequence[str]) -> list[ColumnCalibration]:
-    """The calibration of each variable, that with the least p-value first."""
+    """Returns the calibration of each variable, the least p-value first."""
     if not parts:
         return []
     fields = ("pit", "variable", "row")
     pit, variable, row = (torch.cat([getattr(p, field) for p in parts]) for field in fields)
     found = []
     for place in variable.unique().tolist():
-        mine = variable == place
-        distance, worth = ks_distance(pit[mine]), effective_number(row[mine])
-        p_value = off_p_value(pit[mine], worth)
-        found.append(ColumnCalibration(names[place], int(mine.sum()), distance, worth, p_value))
+        own = variable == place
+        distance, number = ks_distance(pit[own]), effective_number(row[own])
+        p_value = off_p_value(pit[own], number)
+        found.append(ColumnCalibration(names[place], int(own.sum()), distance, number, p_value))
     return sorted(found, key=lambda column: column.p_value)
 
 
 def effective_number(row: Tensor) -> float:
-    r"""How many independent predictions some are worth, of which several may be of one row.
+    r"""Returns the effective number of independent predictions, several of which may share a row.
 
-    With w predictions of a row it is (sum w)^2 / sum w^2. The share of PITs up to a number t has a
-    variance of t (1 - t) over that if the predictions of a row are all alike, as for a column that
-    depends on no other, and less otherwise.
+    With w predictions of a row it is (sum w)^2 / sum w^2. The fraction of PITs up to a number t has
+    a variance of t (1 - t) over that if the predictions of a row are identical, as for a column
+    that depends on no other, and less otherwise.
 
     Args:
-        row: The number of the row of each. Shape ``(predictions,)``.
+        row: Index of the row of each prediction. Shape ``(predictions,)``.
     """
     counts = row.unique(return_counts=True)[1].double()
     return float(counts.sum().square() / counts.square().sum())

@@ -1,6 +1,7 @@
-"""All diagnostics of a model on some rows: numbers, a sentence each, JSON and plots.
+"""The check of a model: all diagnostics on some rows, as numbers, sentences, JSON and plots.
 
-Checks a model on some rows: runs all diagnostics, in parts of bounded memory.
+`check_model` runs the consistency gaps and the calibrations in chunks of bounded memory; `Check`
+holds the results and interprets them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,20 +21,18 @@ from anyorder.diagnostics.calibration import (
     by_column,
 )
 from anyorder.diagnostics.gaps import (
+    NODES,
     EncodingGap,
+    MarginalisationGap,
     OrderSpread,
     PathGap,
     RatioGap,
     encoding_differences,
+    marginalisation_differences,
     order_log_probs,
     path_differences,
     percent,
     walk_and_ratio,
-)
-from anyorder.diagnostics.marginalisation import (
-    NODES,
-    MarginalisationGap,
-    marginalisation_differences,
 )
 from anyorder.diagnostics.predictions import SHARES, Predictions, predictions
 from anyorder.errors import ConfigError, QueryError, check_seed, check_sets
@@ -48,30 +47,48 @@ SEEN = "These rows were trained on: expect better numbers than on new ones."
 """Sentence for a check on training rows."""
 
 SUSPICIOUS = 0.01
-"""A p-value below this is not taken for chance: the share of false alarms of a sentence."""
+"""Significance level: the rate of false alarms of a sentence."""
 
 DOUBTFUL = 0.1
-"""A p-value between these two is worth another look."""
+"""A p-value between the two calls for more rows."""
 
 OFF = 0.05
-"""Probabilities that are off by this much mislead."""
+"""An error of probabilities that matters in use."""
+
+ORDERS = 8
+"""Number of random orders of whole rows."""
+
+ALONG_OTHERS = {"path", "orders"}
+"""Diagnostics that walk other orders than the model's own."""
+
+CELLS = 250_000
+"""Cells that a diagnostic reads in all: fewer rows where each takes many passes."""
+
+FEWEST = 100
+"""Least number of rows of a diagnostic, however many cells they have."""
+
+SLOW_ROWS = 30
+"""Rows of a diagnostic of energies, whose every edge is an integral over thousands of points."""
+
+CELLS_AT_ONCE = 25_000
+"""Cells of a chunk, after which progress is shown."""
 
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """What a model was found to be like on some rows; prints as its sentences.
+    """Results of all diagnostics of a model on some rows; prints as sentences.
 
-    Gaps are None where no row has two cells, or where the network cannot walk another order;
-    calibrations are by how much of a row was given.
+    Gaps are None where no row has two cells, or where the network cannot walk another order.
+    Calibrations are keyed by the fraction of the row that was given.
 
     Args:
-        rows: How many rows there were.
-        path: Along another order.
-        marginalisation: With a variable summed out.
-        ratio: Conditionals as ratios.
-        orders: Whole rows along several orders.
-        encoding: Evidence as evidence or along the path.
-        names: Of the variables.
+        rows: Number of rows.
+        path: Gap between a random order and the model's own.
+        marginalisation: Gap between summing a variable out and leaving it out.
+        ratio: Gap between conditionals as ratios and as walks.
+        orders: Spread of the likelihoods of whole rows over orders.
+        encoding: Gap between values given as evidence and along the path.
+        names: Names of the variables.
         numbers: Calibration of numbers.
         categories: Calibration of categories.
     """
@@ -87,26 +104,26 @@ class Check:
     categories: Mapping[str, CategoryCalibration]
 
     def columns(self) -> list[ColumnCalibration]:
-        """The calibration of each variable, that with the least p-value first."""
+        """Returns the calibration of each variable, the least p-value first."""
         return by_column([*self.numbers.values(), *self.categories.values()], self.names)
 
     def columns_off(self) -> list[ColumnCalibration]:
-        """Those that are further off than chance explains, the one that is off the most first."""
+        """Returns the significantly miscalibrated variables, the greatest distance first."""
         found = self.columns()
         off = [column for column in found if column.p_value * len(found) < SUSPICIOUS]
         return sorted(off, key=lambda column: -column.distance)
 
     def sentences(self) -> list[str]:
-        """What the numbers mean, one plain sentence each."""
+        """Returns the interpretation of the results, one sentence each."""
         return [*self.gap_sentences(), *self.calibration_sentences()]
 
     def gap_sentences(self) -> list[str]:
-        """How far it agrees with itself."""
+        """Returns the sentences on consistency."""
         gaps = (self.path, self.marginalisation, self.ratio, self.orders, self.encoding)
         return [gap.sentence for gap in gaps if gap is not None]
 
     def calibration_sentences(self) -> list[str]:
-        """Whether its probabilities hold."""
+        """Returns the sentences on calibration."""
         found = []
         if self.numbers:
             found.append(_numbers_sentence(self.numbers))
@@ -128,7 +145,7 @@ class Check:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers as plain values, and the sentences."""
+        """Returns all numbers as plain values, and the sentences."""
         gaps = ("path", "marginalisation", "ratio", "orders", "encoding")
         parts = {name: getattr(self, name) for name in gaps}
         return {
@@ -141,28 +158,28 @@ class Check:
         }
 
     def plot(self, folder: str | Path | None = None) -> dict[str, Any]:
-        """Draws calibration: PIT histograms, coverage by evidence, reliability.
+        """Plots calibration: PIT histograms, coverage by evidence, reliability.
 
         Args:
-            folder: Where to write them as .png files; None writes nothing.
+            folder: Folder to write .png files to; None writes nothing.
 
         Returns:
-            The figures of matplotlib by name.
+            The matplotlib figures by name.
         """
         try:
             from anyorder.diagnostics.plots import figures
         except ImportError:
             raise ConfigError('Plots need matplotlib: pip install "anyorder[plot]".') from None
-        drawn = figures(self.numbers, self.categories)
+        found = figures(self.numbers, self.categories)
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            for name, figure in drawn.items():
+            for name, figure in found.items():
                 figure.savefig(Path(folder) / f"{name}.png", dpi=160)
-        return drawn
+        return found
 
 
 def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
-    """How many values lie in the widest intervals, as its plot has it, and whether all is well."""
+    """Returns the coverage of the widest intervals, as plotted, and its interpretation."""
     level = LEVELS[-1]
     each = [part.coverage(level) for part in found.values()]
     shares = [part.value for part in each]
@@ -171,20 +188,20 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
         f"Numbers: {level:.0%} intervals hold {mean:.1%} of the values "
         f"({min(shares):.1%} to {max(shares):.1%}, depending on how much is given)"
     )
-    chances = {given: part.off_p_value for given, part in found.items()}
-    off = [given for given in found if _is_real(chances, given)]
+    p_values = {given: part.off_p_value for given, part in found.items()}
+    off = [given for given in found if _is_significant(p_values, given)]
     if not off:
-        return f"{held}. {_no_blame(chances)}."
+        return f"{held}. {_insignificant(p_values)}."
     worst = max(off, key=lambda given: found[given].distance)
     distance = found[worst].distance
     return (
         f"{held}. With {worst} given, stated probabilities are off by up to {_points(distance)}, "
-        f"{_blame(distance)}."
+        f"{_significant(distance)}."
     )
 
 
 def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
-    """How sure of its best guess the model is, how often it is right, and whether all is well."""
+    """Returns confidence and accuracy of the most probable level, and their interpretation."""
     hits, sure = (
         torch.cat([getattr(part, name) for part in found.values()]).double()
         for name in ("hit", "confidence")
@@ -193,37 +210,36 @@ def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
         f"Categories: the most probable level is said to be right in {float(sure.mean()):.1%} of "
         f"the cases, and is in {float(hits.mean()):.1%}"
     )
-    chances = {given: part.hit_p_value for given, part in found.items()}
-    off = [given for given in found if _is_real(chances, given)]
+    p_values = {given: part.hit_p_value for given, part in found.items()}
+    off = [given for given in found if _is_significant(p_values, given)]
     if not off:
-        return f"{held}. {_no_blame(chances)}."
+        return f"{held}. {_insignificant(p_values)}."
     worst = max(off, key=lambda given: found[given].error_beyond_chance)
     part, error = found[worst], found[worst].expected_error
     said = part.accuracy.value + part.overconfidence.value
     return (
         f"{held}. With {worst} given, it is said to be in {said:.1%} and is in "
         f"{percent(part.accuracy)}, and stated probabilities are off by {_points(error)} on "
-        f"average, {_blame(error)}."
+        f"average, {_significant(error)}."
     )
 
 
 def _points(share: float) -> str:
-    """A difference of two percentages."""
+    """Formats a difference of two percentages."""
     return f"{100 * share:.1f} percentage points"
 
 
-def _is_real(chances: Mapping[str, float], given: str) -> bool:
-    """Whether chance does not explain what was found with so much given.
+def _is_significant(p_values: Mapping[str, float], given: str) -> bool:
+    """Tests one of several amounts of evidence, with Bonferroni's correction.
 
-    Bonferroni's correction: one amount of several is looked at. It holds although the same rows
-    are there with more or less given.
+    The correction holds although the amounts share their rows.
     """
-    return len(chances) * chances[given] < SUSPICIOUS
+    return len(p_values) * p_values[given] < SUSPICIOUS
 
 
-def _no_blame(chances: Mapping[str, float]) -> str:
-    """What to think of probabilities that chance may have put so far off."""
-    share = len(chances) * min(chances.values())  # that chance does it with one of the amounts
+def _insignificant(p_values: Mapping[str, float]) -> str:
+    """Returns the interpretation of errors that are not significant."""
+    share = len(p_values) * min(p_values.values())  # corrected for several amounts of evidence
     often = "may well look as far off"
     if share <= 0.5:
         often = f"would look as far off in up to {share:.0%} of such checks"
@@ -233,31 +249,13 @@ def _no_blame(chances: Mapping[str, float]) -> str:
     return f"By chance, a perfect model {often}: {meaning}"
 
 
-def _blame(distance: float) -> str:
-    """What to think of probabilities that are really so far off."""
+def _significant(distance: float) -> str:
+    """Returns the interpretation of a significant error."""
     rarely = f"more than a perfect model would be in {1 - SUSPICIOUS:.0%} of such checks"
     if distance < OFF:
         return f"{rarely}: that is real, but too little to matter for most uses"
     return f"{rarely}: do not take them at their word"
 
-
-ORDERS = 8
-"""Random orders along which whole rows are walked."""
-
-ALONG_OTHERS = {"path", "orders"}
-"""Diagnostics that walk along other orders than the model's own."""
-
-CELLS = 250_000
-"""Cells that a diagnostic reads in all: fewer rows where each takes many passes."""
-
-FEWEST = 100
-"""Rows of a diagnostic, however many cells they have."""
-
-SLOW_ROWS = 30
-"""Rows of a diagnostic of energies, whose every edge is an integral over thousands of points."""
-
-CELLS_AT_ONCE = 25_000
-"""Cells of a part, after which progress is shown."""
 
 Found = tuple[Tensor, ...]
 
@@ -267,11 +265,11 @@ class Stage:
     """One diagnostic.
 
     Args:
-        title: What is shown meanwhile.
-        passes: How many times it reads a row, about.
-        least: Cells that a row must have.
-        run: From values, what the rows have and their numbers to tensors whose last dimension is
-            the rows.
+        title: Title on the progress bar.
+        passes: Approximate number of network passes over a row.
+        least: Number of cells that a row must have.
+        run: Function of values, the variables that the rows have and their indices; it returns
+            tensors whose last dimension is the rows.
     """
 
     title: str
@@ -290,21 +288,21 @@ def check_model(
         model: The model.
         x: Values of rows that it was not trained on, in random order: diagnostics that take many
             passes read the first ones only. Shape ``(rows, columns)``.
-        missing: Their gaps. Shape ``(rows, vars)``.
-        seed: Of the sets that are asked.
-        progress: Whether a line shows how far it is.
+        missing: Missing values. Shape ``(rows, vars)``.
+        seed: Seed of the random queries.
+        progress: True shows a progress bar.
     """
     generator = torch.Generator().manual_seed(check_seed(seed))
-    gaps = check_sets("missing", missing, model.num_variables)
-    if gaps.all():
+    missing = check_sets("missing", missing, model.num_variables)
+    if missing.all():
         raise QueryError("A check needs a row that has a value.")
-    x, have, _ = checked_query(model, x, ~gaps, None)
+    x, have, _ = checked_query(model, x, ~missing, None)
     found = dict(_run(model, _stages(model, generator), x, have, progress))
     return _check(model, len(x), found)
 
 
 def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage]:
-    """All diagnostics by name; they draw from one generator, one after another."""
+    """Returns all diagnostics by name; they sample from one generator, one after another."""
 
     def each(function: Callable[..., Tensor]) -> Callable[[Tensor, Tensor, Tensor], Found]:
         return lambda x, have, _: (function(model, x, have, generator=generator),)
@@ -316,7 +314,7 @@ def _stages(model: AnyOrderModel, generator: torch.Generator) -> dict[str, Stage
         found = predictions(model, x, have, kind=kind, share=share, generator=generator)
         return found._replace(row=rows.cpu()[found.row])
 
-    # A masked network takes a pass for each variable asked, but cheaper ones.
+    # A masked network takes a pass for each queried variable, but cheaper ones.
     walk = 1 if model.is_one_pass else max(1, model.num_variables // 4)
     mixture = partial(order_log_probs, orders=ORDERS)
     gaps = {
@@ -351,7 +349,7 @@ def _has_energies(model: AnyOrderModel) -> bool:
 def _run(
     model: AnyOrderModel, stages: dict[str, Stage], x: Tensor, have: Tensor, progress: bool
 ) -> Iterator[tuple[str, Found]]:
-    """What each diagnostic found on the rows that it can use, if there are any."""
+    """Yields the results of each diagnostic on the rows that it can use, if there are any."""
     chosen = {name: _rows(model, stage, have) for name, stage in stages.items()}
     chosen = {name: rows for name, rows in chosen.items() if len(rows)}
     work = sum(len(rows) * stages[name].passes for name, rows in chosen.items())
@@ -369,7 +367,7 @@ def _run(
 
 
 def _rows(model: AnyOrderModel, stage: Stage, have: Tensor) -> Tensor:
-    """The rows that a diagnostic reads."""
+    """Returns the indices of the rows that a diagnostic reads."""
     most = max(FEWEST, CELLS // (stage.passes * model.num_variables))
     most = SLOW_ROWS if _has_energies(model) else most
     return (have.sum(dim=1) >= stage.least).nonzero().squeeze(1)[:most]

@@ -1,10 +1,10 @@
-"""How good a model is: bits for each variable, with standard errors, row by row.
+"""Evaluation: negative log-likelihoods in bits per variable, with standard errors, row by row.
 
-Joint and marginal figures are for each variable of the *model*, as in the paper: -log2 p(x) / N and
--E log2 p(x_S) / N with S ~ M. Conditional figures are for each variable *asked*. The published runs
+Joint and marginal bits are per variable of the *model*, as in the paper: -log2 p(x) / N and
+-E log2 p(x_S) / N with S ~ M. Conditional bits are per *queried* variable. The published runs
 estimate both from one random edge a row; here whole paths are summed.
 
-A random sample of rows that come in parts, in bounded memory.
+`RowSample` keeps a random sample of the rows of a large file to evaluate on, in bounded memory.
 """
 
 import math
@@ -39,7 +39,7 @@ class Estimate:
         return float(self.rows.std() / len(self.rows) ** 0.5) if len(self.rows) > 1 else math.nan
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """The paired difference, row by row."""
+        """Returns the paired difference, row by row."""
         return Estimate(self.rows - other.rows)
 
     def __str__(self) -> str:
@@ -50,20 +50,21 @@ class Estimate:
 
     def _shown(self, digits: int) -> str:
         value = f"{self.value:.{digits}f}"
-        # A single row has no error to tell.
+        # A single row has no standard error.
         return value if math.isnan(self.se) else f"{value} ± {self.se:.{digits}f}"
 
 
 def joint_bits(model: AnyOrderModel, x: Tensor, **options: object) -> Estimate:
-    """Bits for each variable of the joint, -log2 p(x) / N."""
+    """Returns the bits per variable of the joint, -log2 p(x) / N."""
     logs = log_prob(model, x, **options)  # type: ignore[arg-type]
     return Estimate(-logs.cpu() / (math.log(2) * model.num_variables))
 
 
 def marginal_bits(model: AnyOrderModel, x: Tensor, *, seed: int = 0, **options: object) -> Estimate:
-    """Bits for each variable of marginals, -log2 p(x_S) / N, one S ~ `UniformCardinality` a row.
+    """Returns the bits per variable of marginals, -log2 p(x_S) / N, S ~ `UniformCardinality`.
 
-    The sets depend on `seed` and the number of rows only, so that models can be compared in pairs.
+    Each row has one set S. The sets depend on `seed` and the number of rows only, so that models
+    can be compared in pairs.
     """
     query = marginal_questions(model.num_variables, len(x), seed=seed).query
     logs = log_prob(model, x, query=query, **options)  # type: ignore[arg-type]
@@ -73,18 +74,18 @@ def marginal_bits(model: AnyOrderModel, x: Tensor, *, seed: int = 0, **options: 
 def conditional_bits(
     model: AnyOrderModel, x: Tensor, *, seed: int = 0, **options: object
 ) -> Estimate:
-    """Bits for each variable asked, -log2 p(x_u | x_e) / |u|, with a random half given."""
+    """Returns the bits per queried variable, -log2 p(x_u | x_e) / |u|, with a random half given."""
     given, query = half_given(model.num_variables, len(x), seed=seed)
     logs = log_prob(model, x, query=query, given=given, **options)  # type: ignore[arg-type]
     return Estimate(-logs.cpu() / (math.log(2) * query.sum(dim=1)))
 
 
 def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
-    """Sets S ~ `UniformCardinality`, with sizes spread evenly over the rows.
+    """Samples sets S ~ `UniformCardinality`, with stratified sizes.
 
     Row r has the size at the (r + u) / rows quantile, u uniform: an unbiased sample of sizes with
-    less noise than independent ones. (Standard errors treat them as independent: they are too large
-    rather than too small.)
+    less variance than independent ones. (Standard errors treat them as independent, and are
+    therefore conservative.)
     """
     generator = torch.Generator().manual_seed(check_seed(seed))
     quantiles = (
@@ -97,7 +98,7 @@ def marginal_questions(num_variables: int, rows: int, *, seed: int) -> Query:
 
 
 def half_given(num_variables: int, rows: int, *, seed: int) -> Query:
-    """Each variable is given with probability 1/2, the rest is asked; never nothing."""
+    """Samples queries: each variable is given with probability 1/2; the rest, never none, is u."""
     law = ConditionalQueries(num_variables, Bernoulli(num_variables, 0.5))
     everything = torch.ones(rows, num_variables, dtype=torch.bool)
     generator = torch.Generator().manual_seed(check_seed(seed))
@@ -105,14 +106,14 @@ def half_given(num_variables: int, rows: int, *, seed: int) -> Query:
 
 
 class Sampling:
-    """Which rows are kept: at most so many, each that came as likely; in random order.
+    """A uniform sample without replacement from a stream of rows, in random order.
 
-    Every row draws a number, and those with the least numbers are kept: what is kept does not
-    depend on how the rows were cut into parts.
+    Every row gets a random key, and the rows with the least keys are kept: the sample does not
+    depend on how the stream is divided into parts.
 
     Args:
-        rows: How many.
-        seed: The same gives the same rows.
+        rows: Number of rows to keep, at most.
+        seed: Seed of the sample.
     """
 
     def __init__(self, rows: int, *, seed: int) -> None:
@@ -120,10 +121,10 @@ class Sampling:
         self._source = np.random.default_rng(check_seed(seed))
         self._keys = torch.zeros(0, dtype=torch.float64)
         self.seen = 0
-        """How many rows came."""
+        """Number of rows so far."""
 
     def keep(self, count: int) -> Tensor:
-        """So many rows come: the places to keep among those that were kept, then the new ones."""
+        """Takes `count` new rows; returns the indices to keep among the kept rows, then the new."""
         self.seen += count
         keys = torch.cat([self._keys, torch.from_numpy(self._source.random(count))])
         kept = keys.argsort()[: self._rows]
@@ -132,11 +133,11 @@ class Sampling:
 
 
 class RowSample:
-    """The values and gaps of rows that a `Sampling` keeps.
+    """Values and missing values of the rows that a `Sampling` keeps.
 
     Args:
-        rows: How many.
-        seed: The same gives the same rows.
+        rows: Number of rows to keep, at most.
+        seed: Seed of the sample.
 
     Example:
         >>> sample = RowSample(2, seed=0)
@@ -153,11 +154,11 @@ class RowSample:
 
     @property
     def seen(self) -> int:
-        """How many rows came."""
+        """Number of rows so far."""
         return self._sampling.seen
 
     def add(self, x: Tensor, missing: Tensor) -> None:
-        """Takes in some more rows: values ``(rows, columns)`` and gaps ``(rows, vars)``."""
+        """Adds rows: values ``(rows, columns)`` and missing values ``(rows, vars)``."""
         if self.seen:
             both = torch.cat([self.x, x]), torch.cat([self.missing, missing])
         else:

@@ -1,4 +1,4 @@
-"""Pictures of calibration; they need matplotlib."""
+"""Figures of calibration; they need matplotlib."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +9,16 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from anyorder.diagnostics.calibration import BINS, LEVELS, CategoryCalibration, NumberCalibration
 
 ACROSS = 3
-"""Panels beside each other."""
+"""Panels in a row of a figure."""
 
 NARROW = 3.9
-"""Inches: a figure this wide keeps its letters readable on a phone."""
+"""Width in inches of a figure whose text stays readable on a phone."""
 
 
 def figures(
     numbers: Mapping[str, NumberCalibration], categories: Mapping[str, CategoryCalibration]
 ) -> dict[str, Any]:
-    """The figures "pit", "coverage" and "reliability", those for which there is data."""
+    """Returns the figures "pit", "coverage" and "reliability" for which there is data."""
     found = {}
     if numbers:
         found["pit"] = pit_figure(numbers)
@@ -31,7 +31,7 @@ def figures(
 def panels(
     numbers: Mapping[str, NumberCalibration], categories: Mapping[str, CategoryCalibration]
 ) -> dict[str, list[Any]]:
-    """The same as `figures` in parts, which a page may put beside or below each other."""
+    """Returns the contents of `figures` as single panels, which a page can arrange."""
     found: dict[str, list[Any]] = {}
     if numbers:
         found["coverage"] = [coverage_figure(numbers)]
@@ -45,10 +45,10 @@ def panels(
 
 
 def pit_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
-    """A histogram of PITs for each amount of evidence: flat is calibrated."""
+    """Plots a histogram of PITs for each amount of evidence: a calibrated model's is flat."""
     figure, places = _panels(len(numbers))
     for axes, (given, part) in zip(places, numbers.items(), strict=True):
-        # Two standard errors of the count of a bin, if each value is as likely in each.
+        # Two standard errors of the count of a bin under a uniform PIT.
         share, noise = 1 / BINS, 2 * ((BINS - 1) / len(part.pit)) ** 0.5 / BINS
         axes.axhspan(share - noise, share + noise, color="0.85", zorder=0)
         middles = [(place + 0.5) * share for place in range(BINS)]
@@ -63,8 +63,8 @@ def pit_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
 
 
 def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
-    """How many values lie in central intervals, for each amount of evidence."""
-    # Amounts stand above each other, where there is room for their names on a phone too.
+    """Plots the coverage of central intervals for each amount of evidence."""
+    # Amounts are on the vertical axis, where their names fit on a phone too.
     figure = Figure(figsize=(NARROW, 0.5 * len(numbers) + 1.3), layout="constrained")
     axes = figure.subplots()
     for number, level in enumerate(LEVELS):
@@ -88,7 +88,7 @@ def coverage_figure(numbers: Mapping[str, NumberCalibration]) -> Figure:
 
 
 def reliability_figure(categories: Mapping[str, CategoryCalibration]) -> Figure:
-    """How often the most probable level is right, by how probable it was said to be."""
+    """Plots the accuracy of the most probable level against its predicted probability."""
     figure, places = _panels(len(categories))
     for axes, (given, part) in zip(places, categories.items(), strict=True):
         bins = part.reliability()
@@ -107,7 +107,7 @@ def reliability_figure(categories: Mapping[str, CategoryCalibration]) -> Figure:
 
 
 def _panels(count: int) -> tuple[Figure, list[Any]]:
-    """A figure with so many axes, few of them beside each other: it has to fit on a phone."""
+    """Returns a figure with `count` axes, at most `ACROSS` in a row so that it fits on a phone."""
     across = min(ACROSS, count)
     down = -(-count // across)
     figure = Figure(figsize=(2.6 * across, 2.6 * down), layout="constrained")

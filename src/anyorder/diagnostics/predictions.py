@@ -1,6 +1,7 @@
-"""Predictions of single cells, with little or much of the row given, for their calibration.
+"""Predictions of single cells, by the fraction of the rest of the row that is given.
 
-What evidence is worth: how surprising a cell is, by how much of the rest of its row is given.
+`predictions` collects what calibration needs; `surprise_by_evidence` measures how much the negative
+log-likelihood of a cell falls as more of its row is given.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.diagnostics.gaps import has_mass, one_of, without
+from anyorder.diagnostics.gaps import has_mass, random_members, without
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, log_prob
 from anyorder.lattice.random_sets import subsets, uniform
@@ -22,22 +23,22 @@ SHARES = {
     "three quarters": 0.75,
     "all but one": 1.0,
 }
-"""How much of the other cells of a row is given."""
+"""Fractions of the other cells of a row that are given."""
 
 
 class Predictions(NamedTuple):
-    """What was said of a cell a row, and what it was. Shapes ``(rows,)``."""
+    """Predictions of one cell a row, beside its true value. Shapes ``(rows,)``."""
 
     pit: Tensor
-    """The probability of less than the true value; spread evenly over the step of a mass."""
+    """Probability of less than the true value; uniform over the step of a probability mass."""
     confidence: Tensor
-    """The probability of the most probable level; of numbers, NaN."""
+    """Probability of the most probable level; NaN for numbers."""
     hit: Tensor
-    """Whether that level is the true one; of numbers, False."""
+    """True where that level is the true one; False for numbers."""
     variable: Tensor
-    """Which variable it was."""
+    """Index of the variable."""
     row: Tensor
-    """In which row."""
+    """Index of the row."""
 
 
 @answering
@@ -56,22 +57,22 @@ def predictions(
     Args:
         model: The model.
         x: Values. Shape ``(rows, columns)``.
-        have: What the rows have, a variable or more. Shape ``(rows, vars)``.
+        have: Variables that the rows have, one or more. Shape ``(rows, vars)``.
         kind: "categorical" or "continuous".
-        share: How much is given of all cells but one.
-        along_path: Whether all that comes before the cell on the path of the rest is known too: a
-            model that was trained on paths alone is never asked otherwise.
-        generator: The source of randomness: of what is given, of the cell, and of PITs at steps.
+        share: Fraction of the other cells that is given.
+        along_path: True gives all that comes before the cell on the path of the rest too: a model
+            that was trained on paths alone has learned no other conditionals.
+        generator: Source of randomness for the evidence, the cell, and PITs at steps.
     """
     sizes = ((have.sum(dim=1) - 1) * share).round().long()
     given = subsets(sizes, have, generator=generator)
     kinds = [v.kind == kind for v in model.schema.variables[: model.num_variables]]
-    asked = have & ~given & torch.tensor(kinds, device=have.device)
-    rows = asked.any(dim=1).nonzero().squeeze(1)
+    candidates = have & ~given & torch.tensor(kinds, device=have.device)
+    rows = candidates.any(dim=1).nonzero().squeeze(1)
     if not len(rows):
         empty = torch.zeros(0, dtype=torch.float64)
         return Predictions(empty, empty, empty.bool(), empty.long(), empty.long())
-    target = one_of(asked[rows], generator=generator)
+    target = random_members(candidates[rows], generator=generator)
     x, given = x[rows], given[rows]
     if along_path:
         rest = have[rows] & ~given
@@ -88,7 +89,7 @@ def _predicted(
     target: Tensor,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """PITs, confidences and hits of one variable a row. Shapes ``(rows,)``."""
+    """Returns PITs, confidences and hits of one variable a row. Shapes ``(rows,)``."""
     conditional = model.predict(x, given, target[:, None])
     value = x.gather(1, target[:, None])
     mass = conditional.log_prob(value).double().exp()
@@ -106,26 +107,23 @@ def _predicted(
 def surprise_by_evidence(
     model: AnyOrderModel, x: Tensor, missing: Tensor, *, generator: torch.Generator | None = None
 ) -> dict[str, Estimate]:
-    """-log p(x_i | x_e) of one cell i a row, in nats, by how much e holds of the other cells.
+    """Returns -log p(x_i | x_e) of one cell i a row, in nats, for each fraction of `SHARES`.
 
-    The cells are the same for all amounts of evidence, and more evidence includes the less: what
-    falls from one amount to the next is what the cells in between tell.
+    The cells are the same for all fractions, and the evidence is nested: the decrease from one
+    fraction to the next is the information in the cells that were added.
 
     Args:
         model: The model.
         x: Values. Shape ``(rows, columns)``.
-        missing: Their gaps; rows without any value are left out. Shape ``(rows, vars)``.
-        generator: The source of randomness: of the cell, and of the order in which others are told.
-
-    Returns:
-        An estimate for each of `SHARES`.
+        missing: Missing values; rows without any value are left out. Shape ``(rows, vars)``.
+        generator: Source of randomness for the cell, and for the order in which evidence is added.
     """
     rows = (~missing).any(dim=1)
     x, have = x[rows], ~missing[rows]
-    target = one_of(have, generator=generator)
+    target = random_members(have, generator=generator)
     others, query = without(have, target), torch.zeros_like(have).scatter(1, target[:, None], True)
     keys = uniform(others.shape, device=x.device, generator=generator).masked_fill(~others, 2.0)
-    turn = keys.argsort(dim=1).argsort(dim=1)  # when each of the others is told
+    turn = keys.argsort(dim=1).argsort(dim=1)  # the order in which the others are added
     found = {}
     for name, share in SHARES.items():
         count = (others.sum(dim=1, keepdim=True) * share).round()

@@ -1,13 +1,12 @@
-"""An array out of a pickle, without running what the pickle says.
+"""Archives of public data sets: their files, and the arrays in their pickles, read safely.
 
-The public archives of CIFAR-10 and ImageNet32 hold pickles, and opening a pickle can run any code.
-Here the few names that a pickled array needs are given stand-ins, which keep what they are told and
-do nothing; every other name is refused. The array is then made of the bytes that were kept.
+`unpacked` reads the files of a folder, a zip or a tar archive by name, without unpacking to disk.
 
-Python's own reader in Python is used, not the one in C: its memo is a dict, where a file of a few
-bytes cannot ask for gigabytes, and it can be told to refuse keys whose hash takes forever.
-
-The files of a folder, a zip or a tar archive by their names, none of them unpacked to disk.
+The archives of CIFAR-10 and ImageNet32 hold pickles, and loading a pickle can run any code.
+`pickled_bytes` replaces the few classes that a pickled array needs by stand-ins, which record their
+arguments and do nothing; every other name is refused. The array is then built from the recorded
+bytes. The unpickler in Python is used, not the one in C: its memo is a dict, so that a file of a
+few bytes cannot allocate gigabytes, and it can refuse keys whose hash takes forever.
 """
 
 import io
@@ -37,15 +36,15 @@ DAMAGE = (
     EOFError, BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
     NotImplementedError,
 )  # fmt: skip
-"""What the readers of archives raise where one is cut off, altered or compressed in another way."""
+"""Errors of the archive readers on a truncated, altered or unknown archive."""
 
 ENCRYPTED = 1
-"""The flag of an entry of a zip that asks for a password."""
+"""Flag of a zip entry that needs a password."""
 
 
 @contextmanager
 def intact(path: Path) -> Iterator[None]:
-    """Says in a sentence that an archive is damaged, where reading it finds so."""
+    """Converts the errors of a damaged archive to a SchemaError."""
     try:
         yield
     except DAMAGE as error:
@@ -56,10 +55,10 @@ def intact(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Mapping[str, Reader]]:
-    """The files of a folder (not of those inside it), a zip or a tar, to be read while it is open.
+    """Yields readers of the files of a folder (not its subfolders), a zip or a tar, by name.
 
     Names are without folders, and hidden files are left out: archives made on a Mac have a hidden
-    shadow of every file.
+    copy of every file.
     """
     with intact(path), ExitStack() as stack:
         if path.is_dir():
@@ -76,7 +75,7 @@ def unpacked(path: Path) -> Iterator[Mapping[str, Reader]]:
 
 
 def matching(files: Mapping[str, Reader], pattern: str) -> dict[str, Reader]:
-    """The files whose name is `pattern`, a regular expression; number 2 comes before number 10."""
+    """Returns the files whose names match a regular expression; number 2 comes before 10."""
     names = [name for name in files if re.fullmatch(pattern, name)]
     return {name: files[name] for name in sorted(names, key=lambda name: (len(name), name))}
 
@@ -112,12 +111,12 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def pickled_bytes(raw: bytes, key: str, *, file: str) -> NDArray[np.uint8]:
-    """The array of bytes that a pickled dict holds under `key`.
+    """Returns the array of bytes that a pickled dict holds under `key`.
 
     Args:
         raw: The pickle, of Python 2 or 3.
-        key: Of the dict.
-        file: What to call it in an error.
+        key: Key of the dict.
+        file: Name of the file in errors.
     """
     try:
         found = _Reader(io.BytesIO(raw), encoding="bytes").load()
@@ -128,15 +127,15 @@ def pickled_bytes(raw: bytes, key: str, *, file: str) -> NDArray[np.uint8]:
             f'"{file}" is cut off or is no pickled batch of images ({error!r}). Put a complete '
             "copy there."
         ) from error
-    told = found.get(key, found.get(key.encode())) if isinstance(found, dict) else None
-    array = _array(told) if isinstance(told, _Told) else None
+    record = found.get(key, found.get(key.encode())) if isinstance(found, dict) else None
+    array = _array(record) if isinstance(record, _Recorded) else None
     if array is None:
         raise SchemaError(f'"{file}" must hold a dict with an array of bytes called "{key}".')
     return array
 
 
-class _Told:
-    """Stands in for an array, and for its type: keeps what a pickle says about it."""
+class _Recorded:
+    """Stand-in for an array, and for its dtype: records the arguments in a pickle."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -147,22 +146,22 @@ class _Told:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes for Python 2."""
+    """Decodes the bytes that Python 3 pickles for Python 2."""
     del encoding  # it is always this one
     return text.encode("latin1")
 
 
 MOST = 2**40
-"""Of bytes along an axis: what a pickle says may be a number of a million digits."""
+"""Greatest size of an axis: a number in a pickle may have a million digits."""
 
 STAND_INS = {
-    ("numpy", "ndarray"): _Told,
-    ("numpy", "dtype"): _Told,
-    ("numpy.core.multiarray", "_reconstruct"): _Told,
-    ("numpy._core.multiarray", "_reconstruct"): _Told,
+    ("numpy", "ndarray"): _Recorded,
+    ("numpy", "dtype"): _Recorded,
+    ("numpy.core.multiarray", "_reconstruct"): _Recorded,
+    ("numpy._core.multiarray", "_reconstruct"): _Recorded,
     ("_codecs", "encode"): _latin1,
 }
-"""All that a pickled array may name."""
+"""All names that a pickled array may use."""
 
 
 REFUSED = (
@@ -170,18 +169,18 @@ REFUSED = (
     pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
     pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER,
 )  # fmt: skip
-"""What no pickled array needs: other ways to name things, and sets, which hash what is in them."""
+"""Opcodes that no pickled array needs: other ways to name classes, and sets, which hash members."""
 
 
 InPython: Any = pickle._Unpickler
-"""Python's reader, whose methods typeshed does not list."""
+"""The unpickler in Python, whose methods typeshed does not list."""
 
 
 class _Reader(InPython):  # type: ignore[misc]
     dispatch: ClassVar[dict[int, Any]] = dict(InPython.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """A stand-in for what a pickle names."""
+        """Returns the stand-in of a class that a pickle names."""
         if (module, name) not in STAND_INS:
             raise SchemaError(
                 f"is a pickle that asks for {module}.{name}, and is not opened: only arrays are "
@@ -190,28 +189,28 @@ class _Reader(InPython):  # type: ignore[misc]
         return STAND_INS[module, name]
 
     def load_build(self) -> None:
-        """Tells a stand-in what it stands for; nothing else can be changed."""
-        if not isinstance(self.stack[-2], _Told):
+        """Sets the state of a stand-in; no other object can be changed."""
+        if not isinstance(self.stack[-2], _Recorded):
             raise SchemaError("is a pickle that sets what is not an array, and is not opened.")
         super().load_build()
 
     def load_setitem(self) -> None:
-        """One key of a dict."""
+        """Checks and sets one key of a dict."""
         _check_keys(self.stack[-2:-1])
         super().load_setitem()
 
     def load_setitems(self) -> None:
-        """Several keys of a dict: they and their values are all on the stack, since the mark."""
+        """Checks and sets keys of a dict: they and their values are on the stack since the mark."""
         _check_keys(self.stack[::2])
         super().load_setitems()
 
     def load_dict(self) -> None:
-        """A dict of what is on the stack."""
+        """Checks the keys and builds a dict of the stack."""
         _check_keys(self.stack[::2])
         super().load_dict()
 
     def load_refused(self) -> None:
-        """What no pickled array needs."""
+        """Refuses an opcode that no pickled array needs."""
         raise SchemaError("is a pickle of something else than a batch of images.")
 
     dispatch |= dict.fromkeys((code[0] for code in REFUSED), load_refused)
@@ -224,15 +223,15 @@ class _Reader(InPython):  # type: ignore[misc]
 
 
 def _check_keys(keys: list[Any]) -> None:
-    """Names only: the hash of tuples in tuples doubles with each, and never ends."""
+    """Refuses keys that are not names: the hash of nested tuples takes exponential time."""
     if not all(isinstance(key, str | bytes) for key in keys):
         raise SchemaError("is a pickle of something else than a batch of images.")
 
 
-def _array(told: _Told) -> NDArray[np.uint8] | None:
-    """The array that was told about, or None where it is not one of bytes."""
+def _array(record: _Recorded) -> NDArray[np.uint8] | None:
+    """Builds the recorded array; None if it is not one of bytes."""
     try:
-        _, shape, kind, is_fortran, data = told.state
+        _, shape, kind, is_fortran, data = record.state
         if kind.arguments[0] not in ("u1", b"u1") or not isinstance(data, bytes):
             return None
         if any(not 0 <= size < MOST for size in shape) or math.prod(shape) != len(data):

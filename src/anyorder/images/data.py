@@ -1,16 +1,13 @@
-"""Images: pictures as arrays of levels, and the same as rows `x (count, vars)`.
+"""Images as arrays of levels, and as rows `x (count, vars)`.
 
-A set of pictures is an array ``(count, height, width, channels)`` of whole numbers, the codes of
+A set of images is an array ``(count, height, width, channels)`` of whole numbers, the codes of
 their levels. In a row, variables are numbered channel by channel, each row by row: as in the binary
 files of CIFAR-10, in `Rectangle` and in `raster`.
 
-Smaller, coarser and turned images.
-
-`shrunk` and `quantised` make a hard set easy enough for a laptop; numbers on what they give are
-numbers of another data set, and its name says so. `turned` shows a model more images than there
-are: the symmetries of the square, as in the paper's runs on CIFAR-10.
-
-Images as training draws them: bytes until a batch of them is wanted.
+`shrunk` and `quantised` make a hard data set easy enough for a laptop; the result is another data
+set, and its name says so. `turned` augments a batch by the symmetries of the square, as in the
+paper's runs on CIFAR-10. `ImageRows` serves batches to training and keeps images as bytes until
+then.
 """
 
 import hashlib
@@ -34,10 +31,10 @@ Size = int | tuple[int, int]
 """Height and width, or one number for both."""
 
 MAX_LEVELS = 256
-"""What a byte holds."""
+"""Number of values of a byte."""
 
 HELD_OUT = 0.1
-"""The shares of the validation and of the test images, where nobody has split them before."""
+"""Fractions of the validation and of the test images, where there is no public split."""
 
 CHANNELS = {
     1: ("grey",),
@@ -45,11 +42,14 @@ CHANNELS = {
     3: ("red", "green", "blue"),
     4: ("red", "green", "blue", "alpha"),
 }
-"""What the channels are called, by how many there are."""
+"""Names of the channels, by their number."""
+
+AT_ONCE = 8192
+"""Images that are averaged at a time: sums take four times the memory of bytes."""
 
 
 class Shape(NamedTuple):
-    """Of one image."""
+    """Height, width and channels of one image."""
 
     height: int
     width: int
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
     @property
     def num_variables(self) -> int:
-        """N: one variable a pixel and channel."""
+        """N: one variable for each pixel and channel."""
         return math.prod(self)
 
 
@@ -66,12 +66,12 @@ class Images:
     """A set of images of one shape, split.
 
     Args:
-        name: What to call it in tables; says so where it is not all of a public data set.
-        levels: How many values a channel of a pixel can take; its code is 0..levels-1.
-        train: Bytes. Shape ``(count, height, width, channels)``.
-        valid: Of the same shape.
-        test: Of the same shape.
-        is_public_test: Whether the test images are those of published numbers.
+        name: Name in tables; it says so if this is not all of a public data set.
+        levels: Number of values of a channel of a pixel; its code is 0..levels-1.
+        train: Training images as bytes. Shape ``(count, height, width, channels)``.
+        valid: Validation images.
+        test: Test images.
+        is_public_test: True if the test images are those of published numbers.
     """
 
     name: str
@@ -95,18 +95,18 @@ class Images:
 
     @property
     def shape(self) -> Shape:
-        """Of each image."""
+        """Shape of each image."""
         return Shape(*self.train.shape[1:])
 
 
 def from_array(pixels: Any, *, levels: int = MAX_LEVELS, name: str = "array") -> Images:
-    """Images in memory, split at random, always alike: 8 to 1 to 1.
+    """Splits images in memory at random, with a fixed seed: 8 to 1 to 1.
 
     Args:
         pixels: Whole numbers of shape ``(count, height, width)``, or with channels as the last
-            axis. To split them in another way, make `Images` of the parts.
-        levels: They are from 0 to this less 1.
-        name: What to call them.
+            axis. To split them in another way, construct `Images` from the parts.
+        levels: Number of levels; pixels are from 0 to this minus 1.
+        name: Name in tables.
 
     Example:
         >>> from_array(np.zeros((20, 4, 4), dtype=bool), levels=2).shape
@@ -119,17 +119,17 @@ def from_array(pixels: Any, *, levels: int = MAX_LEVELS, name: str = "array") ->
 
 
 def bundled_digits() -> Images:
-    """A small set that ships with scikit-learn: 1797 digits of 8x8 pixels in 17 levels of grey."""
+    """Returns the digits of scikit-learn: 1797 images of 8x8 pixels in 17 levels of grey."""
     from sklearn.datasets import load_digits
 
     return from_array(load_digits().images.astype(np.uint8), levels=17, name="digits, scikit-learn")
 
 
 def random_parts(count: int, number: int = 3) -> list[NDArray[np.int64]]:
-    """Which images go into which part, at random and always alike.
+    """Returns a random split of images into parts, as indices, with a fixed seed.
 
-    Each part but the first has a tenth of the images, one at least: train, validation and test by
-    default, train and validation of two.
+    Each part but the first has a tenth of the images, at least one. Three parts are train,
+    validation and test; two are train and validation.
     """
     if count < number:
         raise SchemaError(f"There must be {number} images at least, one a part; got {count}.")
@@ -139,14 +139,14 @@ def random_parts(count: int, number: int = 3) -> list[NDArray[np.int64]]:
 
 
 def to_x(pixels: Pixels) -> Tensor:
-    """Images as rows of codes. Shape ``(count, vars)``, eight times the memory of the bytes."""
+    """Converts images to rows of codes. Shape ``(count, vars)``, eight times the memory."""
     check_pixels(pixels)
     rows = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
     return torch.from_numpy(rows.astype(np.int64))
 
 
 def from_x(x: Tensor, shape: Shape | tuple[int, int, int]) -> Pixels:
-    """Rows of codes as images: the inverse of `to_x`."""
+    """Converts rows of codes to images: the inverse of `to_x`."""
     height, width, channels = shape
     if x.ndim != 2 or x.shape[1] != math.prod(shape):
         raise SchemaError(
@@ -158,7 +158,7 @@ def from_x(x: Tensor, shape: Shape | tuple[int, int, int]) -> Pixels:
 
 
 def image_schema(shape: Shape | tuple[int, int, int], levels: int) -> Schema:
-    """The variables of an image, by channel, row and column.
+    """Returns the variables of an image, by channel, row and column.
 
     Example:
         >>> image_schema((1, 2, 3), levels=256).names[:3]
@@ -212,7 +212,7 @@ def check_pixels(pixels: object, levels: int = MAX_LEVELS) -> None:
 
 
 def as_pixels(pixels: NDArray[Any], levels: int) -> Pixels:
-    """An array of any whole numbers as `Pixels`; without an axis of channels, there is one."""
+    """Converts an array of whole numbers to `Pixels`; without an axis of channels, adds one."""
     if pixels.ndim not in (3, 4) or not pixels.size:
         raise SchemaError(
             "Images must be an array of shape (count, height, width) or (count, height, width, "
@@ -233,16 +233,12 @@ def as_pixels(pixels: NDArray[Any], levels: int) -> Pixels:
     return found
 
 
-AT_ONCE = 8192
-"""Images that are averaged at a time: sums take four times the memory of bytes."""
-
-
 def shrunk(images: Images, size: Size) -> Images:
-    """Smaller images; each pixel is the mean of those that it stands for, rounded.
+    """Returns smaller images; each pixel is the rounded mean of a block of pixels.
 
     Args:
-        images: Any.
-        size: It must divide the present size.
+        images: A set of images.
+        size: New size; must divide the present one.
     """
     height, width = check_size(size)
     full = images.shape
@@ -257,7 +253,7 @@ def shrunk(images: Images, size: Size) -> Images:
 
 
 def quantised(images: Images, levels: int) -> Images:
-    """Images of fewer levels, each as wide as the others but for rounding."""
+    """Returns images of fewer levels, of equal width up to rounding."""
     check_count("levels", levels, low=2, high=images.levels)
     if levels == images.levels:
         return images
@@ -266,23 +262,23 @@ def quantised(images: Images, levels: int) -> Images:
 
 
 def coarser(pixels: Pixels, levels: int, fewer: int) -> Pixels:
-    """Codes among `levels` as codes among `fewer`."""
+    """Converts codes among `levels` to codes among `fewer`."""
     return (np.arange(levels) * fewer // levels).astype(np.uint8)[pixels]
 
 
 def turned(
     pixels: Pixels, *, generator: torch.Generator, flips: bool = True, rotations: bool = True
 ) -> Pixels:
-    """Each image turned by a random number of quarters and flipped with probability one half.
+    """Rotates each image by a random multiple of 90 degrees, and flips it with probability 1/2.
 
     Args:
-        pixels: A batch ``(count, height, width, channels)``; it is left as it is.
-        generator: The source of randomness; the same one gives the same images.
-        flips: Whether left and right may change places.
-        rotations: Whether images may be turned; they must be square.
+        pixels: A batch ``(count, height, width, channels)``; it is not changed.
+        generator: Source of randomness.
+        flips: True flips left and right.
+        rotations: True rotates; images must be square.
 
     Reference:
-        Shih, Sadigh and Ermon (2022), Table 3; ImageNet32 (Table 2) is left as it is.
+        Shih, Sadigh and Ermon (2022), Table 3; ImageNet32 (Table 2) is not augmented.
     """
     check_pixels(pixels)
     source_device(generator)  # checks it
@@ -293,17 +289,17 @@ def turned(
         )
     found = pixels.copy()
     if rotations:
-        quarters = _draws(4, len(pixels), generator)
+        quarters = _random_integers(4, len(pixels), generator)
         for number in (1, 2, 3):
             rows = quarters == number
             found[rows] = np.rot90(found[rows], number, axes=(1, 2))
     if check_flag("flips", flips):
-        rows = _draws(2, len(pixels), generator) == 1
+        rows = _random_integers(2, len(pixels), generator) == 1
         found[rows] = found[rows, :, ::-1]
     return found
 
 
-def _draws(number: int, count: int, generator: torch.Generator) -> np.ndarray:
+def _random_integers(number: int, count: int, generator: torch.Generator) -> np.ndarray:
     return torch.randint(number, (count,), generator=generator, device=generator.device).numpy(
         force=True
     )
@@ -335,7 +331,7 @@ def _averaged(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _fitting(full: tuple[int, int, int]) -> str:
-    """The sizes to which images can be shrunk, in words."""
+    """Returns the sizes to which images can be shrunk, in words."""
     height, width, _ = full
     sizes = [
         f"{height // factor}x{width // factor}"
@@ -346,12 +342,12 @@ def _fitting(full: tuple[int, int, int]) -> str:
 
 
 class ImageRows:
-    """Images in a random order, a new one each time round.
+    """Images in random order, reshuffled every epoch.
 
     Args:
-        pixels: Shape ``(count, height, width, channels)``.
-        turns: Whether each is turned by quarters (if it is square) and flipped anew whenever it is
-            drawn.
+        pixels: Images. Shape ``(count, height, width, channels)``.
+        turns: True rotates (if they are square) and flips images at random whenever they are
+            sampled.
     """
 
     def __init__(self, pixels: Pixels, *, turns: bool = False) -> None:
@@ -359,14 +355,14 @@ class ImageRows:
         self.places = Rows(torch.arange(len(pixels))[:, None])
 
     def describe(self) -> dict[str, str | int]:
-        """Which images these are: how many, whether they are turned, and a hash of them."""
+        """Returns what identifies the images: their number, `turns`, and a hash of them."""
         digest = hashlib.sha256(self.pixels.tobytes()).hexdigest()
         return {"images": len(self.pixels), "turns": int(self.turns), "sha256": digest}
 
     def batch(
         self, step: int, size: int, *, generator: torch.Generator
     ) -> tuple[Tensor, Tensor | None]:
-        """The images of a step as rows ``(size, vars)``; no pixel is missing."""
+        """Returns the images of a step as rows ``(size, vars)``; no pixel is missing."""
         places = self.places.batch(step, size, generator=generator)[0][:, 0]
         pixels = self.pixels[places.numpy()]
         if self.turns:

@@ -1,4 +1,4 @@
-"""Pictures in files (PNG, JPEG, WebP or BMP), one by one or a folder of them."""
+"""Images in files (PNG, JPEG, WebP or BMP), one by one or a folder of them."""
 
 import io
 import warnings
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
-"""What is decoded, by Pillow's names. It would try all that it knows, whatever the ending says, and
-some of them start another program: Ghostscript for EPS."""
+"""Formats to decode, by Pillow's names. By default Pillow tries all that it knows, whatever the
+suffix, and some of them start another program: Ghostscript for EPS."""
 
 LONGEST = {".webp": 16_383, ".jpg": 65_500, ".jpeg": 65_500}
-"""The most pixels of a side that a format can hold, where that is few."""
+"""Greatest number of pixels of a side, for formats where it is small."""
 
 GREY = ("1", "L", "LA")
-"""Pillow's modes of pictures without colours."""
+"""Pillow's modes of images without colour."""
 
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
-"""Pillow's modes of pictures with more than 8 bits a channel."""
+"""Pillow's modes of images with more than 8 bits a channel."""
 
 NEEDS_PILLOW = 'Pictures in files need Pillow: pip install "anyorder[image]".'
 
@@ -35,16 +35,16 @@ NEEDS_PILLOW = 'Pictures in files need Pillow: pip install "anyorder[image]".'
 def load_image_folder(
     folder: str | Path, *, size: Size | None = None, channels: int | None = None
 ) -> Images:
-    """Reads all pictures of a folder and of those inside it.
+    """Reads all images of a folder and its subfolders.
 
-    Where it holds the folders "train" and "test", these are the parts, and "valid" or "val" if it
-    is there; otherwise pictures are split at random, always alike. Transparency is left out.
+    Subfolders "train" and "test", and "valid" or "val" if present, are the split; otherwise images
+    are split at random with a fixed seed. Transparency is dropped.
 
     Args:
-        folder: With PNG, JPEG, WebP or BMP files.
-        size: Pictures are cropped to its proportions, in the middle, and resized to it. Without
-            it, all must have one size.
-        channels: 1 for grey, 3 for colours. Without it, as the files have them: all alike.
+        folder: Folder of PNG, JPEG, WebP or BMP files.
+        size: Size to which images are cropped, centred, and resized. By default all must have one
+            size.
+        channels: 1 for grey, 3 for colour. By default all files must have the same.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -68,9 +68,9 @@ def load_image_folder(
 
 
 def folder_shape(folder: str | Path, *, size: Size | None = None) -> Shape:
-    """Of the pictures that `load_image_folder` would read, from the first of them.
+    """Returns the shape of the images that `load_image_folder` would read, from the first file.
 
-    It is told before any picture is resized, and all of them are in memory.
+    It is known before any image is resized and all of them are in memory.
     """
     height, width, channels = read_image(_parts(Path(folder))[0][0]).shape
     if size is not None:
@@ -79,7 +79,7 @@ def folder_shape(folder: str | Path, *, size: Size | None = None) -> Shape:
 
 
 def picture_files(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of those inside it that end as pictures do, but hidden ones."""
+    """Yields the image files of a folder and its subfolders, without hidden ones."""
     for file in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
         if file.suffix.lower() in ENDINGS and not hidden and not file.is_dir():
@@ -89,14 +89,14 @@ def picture_files(folder: Path) -> Iterator[Path]:
 def read_image(
     file: str | Path, *, size: Size | None = None, channels: int | None = None
 ) -> Pixels:
-    """One picture ``(height, width, channels)``; see `load_image_folder`."""
+    """Reads one image ``(height, width, channels)``; see `load_image_folder`."""
     file = Path(file)
     check_picture_file(file)
     return pixels_of(decoded(file, str(file)), name=str(file), size=size, channels=channels)
 
 
 def check_picture_file(file: Path) -> None:
-    """Refuses what is no file, before it is read as a picture."""
+    """Refuses a path that is not a file, before it is read as an image."""
     if file.is_dir():
         raise ConfigError(
             f'"{file}" is a folder, where one picture ({", ".join(ENDINGS)}) must be given. Name '
@@ -107,7 +107,7 @@ def check_picture_file(file: Path) -> None:
 
 
 def write_image(file: str | Path, picture: Pixels) -> None:
-    """Writes a picture ``(height, width, channels)`` of 1 or 3 channels; its ending says how."""
+    """Writes an image ``(height, width, channels)`` of 1 or 3 channels, as its suffix says."""
     file = Path(file)
     if file.suffix.lower() not in ENDINGS:
         raise ConfigError(f'A picture\'s name must end in {", ".join(ENDINGS)}; got "{file.name}".')
@@ -123,14 +123,14 @@ def write_image(file: str | Path, picture: Pixels) -> None:
 
 
 def png_bytes(picture: Pixels) -> bytes:
-    """A picture as the bytes of a PNG file."""
+    """Returns an image as the bytes of a PNG file."""
     file = io.BytesIO()
     _encoded(picture).save(file, format="PNG", optimize=True)
     return file.getvalue()
 
 
 def _encoded(picture: Pixels) -> "Image.Image":
-    """A picture as Pillow has it."""
+    """Converts an image to Pillow's class."""
     _need_pillow()
     from PIL import Image
 
@@ -143,14 +143,14 @@ def _encoded(picture: Pixels) -> "Image.Image":
 
 
 def decoded(source: Path | bytes, name: str) -> "Image.Image":
-    """A picture as Pillow has it, turned upright; `name` says what it is in an error."""
+    """Decodes an image to Pillow's class, upright; `name` is its name in errors."""
     _need_pillow()
     from PIL import Image, ImageOps
 
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with warnings.catch_warnings():
-            # A small file that would fill the memory is refused before it is read.
+            # A decompression bomb is refused before it is read.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
@@ -167,7 +167,7 @@ def decoded(source: Path | bytes, name: str) -> "Image.Image":
 def pixels_of(
     image: "Image.Image", *, name: str, size: Size | None = None, channels: int | None = None
 ) -> Pixels:
-    """The pixels ``(height, width, channels)`` of Pillow's picture."""
+    """Returns the pixels ``(height, width, channels)`` of a Pillow image."""
     from PIL import Image, ImageOps
 
     if channels not in (None, 1, 3):
@@ -177,14 +177,14 @@ def pixels_of(
     image = image.convert("L" if is_grey else "RGB")
     if size is not None:
         height, width = check_size(size)
-        # BOX is the mean of what falls into a pixel: `shrunk` does the same to whole factors.
+        # BOX averages the pixels of a block: `shrunk` does the same for whole factors.
         image = ImageOps.fit(image, (width, height), method=Image.Resampling.BOX)
     found = np.array(image, dtype=np.uint8)
     return found[:, :, None] if is_grey else found
 
 
 def check_depth(image: "Image.Image", name: str) -> None:
-    """Refuses more than 8 bits a channel, which Pillow would cut off and not scale."""
+    """Refuses more than 8 bits a channel, which Pillow would clip instead of scaling."""
     if image.mode in DEEP:
         raise SchemaError(
             f'"{name}" must have 8 bits a channel; it has more (mode {image.mode}). Save it so.'
@@ -197,15 +197,15 @@ def _need_pillow() -> None:
 
 
 def _parts(folder: Path) -> tuple[Sequence[Path], Sequence[Path], Sequence[Path]]:
-    """The files to train, to validate and to test with."""
+    """Returns the files for training, validation and test."""
     named = [name for name in ("train", "valid", "val", "test") if (folder / name).is_dir()]
     if not {"train", "test"} <= set(named):
-        train, valid, test = _drawn(_pictures(folder), 3)
+        train, valid, test = _random_split(_pictures(folder), 3)
         return train, valid, test
     found = {name: _pictures(folder / name) for name in named}
     train, valid = found["train"], found.get("valid", found.get("val", []))
     if not valid:
-        train, valid = _drawn(train, 2)
+        train, valid = _random_split(train, 2)
     return train, valid, found["test"]
 
 
@@ -219,12 +219,12 @@ def _pictures(folder: Path) -> list[Path]:
     return files
 
 
-def _drawn(files: Sequence[Path], number: int) -> list[list[Path]]:
+def _random_split(files: Sequence[Path], number: int) -> list[list[Path]]:
     return [[files[place] for place in part] for part in random_parts(len(files), number)]
 
 
 def _remedy(one: Pixels, other: Pixels) -> str:
-    """What makes pictures alike."""
+    """Returns how to make images alike, in words."""
     sized = "`size` (`--size`) crops and resizes all of them."
     coloured = "Save all in grey or all in colours, or pass `channels` in Python."
     ways = [sized] if one.shape[:2] != other.shape[:2] else []

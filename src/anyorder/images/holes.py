@@ -1,9 +1,9 @@
-"""Holes: which pixels of an image are unknown, to be painted in.
+"""Holes: the pixels of an image to inpaint, and the grid of images that shows the result.
 
-A hole is a boolean array ``(height, width)``, True = unknown. It goes through all channels of a
-pixel, so that `hole_query` makes the same set of variables of each.
+A hole is a boolean array ``(height, width)``, True = queried. It covers all channels of a pixel:
+`hole_query` makes the same set of variables of each.
 
-A picture of pictures: each image beside its known part and what a model painted in.
+`picture_grid` shows each image beside its given part and its completions by a model.
 """
 
 from pathlib import Path
@@ -33,18 +33,31 @@ if TYPE_CHECKING:
 Hole = NDArray[np.bool_]
 
 HALF_A_BYTE = 128
-"""A pixel of a file is unknown from this brightness on, or below this opacity."""
+"""A pixel of a mask file is in the hole from this brightness on, or below this opacity."""
+
+UNKNOWN = (255, 0, 255)
+"""Colour of a hole. Magenta is no shade of grey, and rare in photographs."""
+
+BETWEEN = (255, 255, 255)
+"""Colour between images."""
+
+TITLES = ("original", "known", "completions")
+INK, LETTERS, LINE = (60, 60, 60), 13, 20
+"""Colour of titles, size of their letters, and height of their line."""
+
+LEAST_HEIGHT = 64
+"""Least height of an image in screen pixels, by default."""
 
 
 def rectangle_hole(size: Size, *, top: int, left: int, height: int, width: int) -> Hole:
-    """A rectangle of unknown pixels.
+    """Returns a rectangular hole.
 
     Args:
-        size: Of the image.
-        top: Its first row.
-        left: Its first column.
-        height: Of the rectangle.
-        width: Of the rectangle.
+        size: Size of the image.
+        top: First row of the rectangle.
+        left: First column of the rectangle.
+        height: Height of the rectangle.
+        width: Width of the rectangle.
 
     Example:
         >>> rectangle_hole((2, 4), top=0, left=1, height=1, width=2).astype(int)
@@ -64,7 +77,7 @@ def rectangle_hole(size: Size, *, top: int, left: int, height: int, width: int) 
 
 
 def half_hole(size: Size, side: str) -> Hole:
-    """The left, right, top or bottom half; a row or column in the middle stays known."""
+    """Returns the left, right, top or bottom half; a row or column in the middle is not in it."""
     check_choice("side", side, ("left", "right", "top", "bottom"))
     height, width = check_size(size)
     row, column = np.arange(height)[:, None], np.arange(width)
@@ -78,7 +91,7 @@ def half_hole(size: Size, side: str) -> Hole:
 
 
 def random_hole(size: Size, share: float, *, generator: torch.Generator) -> Hole:
-    """Pixels drawn at random, as many as are nearest to a share of all."""
+    """Samples pixels, as many as are nearest to a fraction of all."""
     check_fraction("share", share)
     device, hole = source_device(generator), _nothing(size)
     number = torch.tensor([round(share * hole.size)], device=device)
@@ -87,7 +100,7 @@ def random_hole(size: Size, share: float, *, generator: torch.Generator) -> Hole
 
 
 def alpha_hole(file: str | Path, size: Size) -> Hole:
-    """The transparent pixels of a picture, such as a PNG file from which some were erased."""
+    """Returns the transparent pixels of an image file, such as a PNG with erased parts."""
     image = _mask(file)
     if not image.has_transparency_data:
         raise SchemaError(
@@ -99,17 +112,17 @@ def alpha_hole(file: str | Path, size: Size) -> Hole:
 
 
 def picture_hole(file: str | Path, size: Size) -> Hole:
-    """The white pixels of a picture in black and white."""
+    """Returns the white pixels of a black-and-white image file."""
     brightness = np.array(_mask(file).convert("L"))
     return _sized(brightness >= HALF_A_BYTE, size, file)
 
 
 def hole_query(hole: Hole, shape: Shape | tuple[int, int, int]) -> Query:
-    """The question that a hole asks: its pixels in all channels, given all others.
+    """Returns the query of a hole: its pixels in all channels, given all others.
 
     Args:
-        hole: True = unknown.
-        shape: Of the images.
+        hole: True for the queried pixels. Shape ``(height, width)``.
+        shape: Shape of the images.
 
     Returns:
         Two sets of shape ``(vars,)``, the same for all rows.
@@ -121,7 +134,7 @@ def hole_query(hole: Hole, shape: Shape | tuple[int, int, int]) -> Query:
 
 
 def pixel_set(pixels: Hole, shape: Shape | tuple[int, int, int], *, argument: str) -> Tensor:
-    """The variables of some pixels, in all channels. Shape ``(vars,)``."""
+    """Returns the variables of some pixels, in all channels. Shape ``(vars,)``."""
     height, width, channels = shape
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.bool_:
         got = pixels.dtype if isinstance(pixels, np.ndarray) else type(pixels).__name__
@@ -158,20 +171,6 @@ def _shown(hole: Hole) -> str:
     return f"{hole.shape[0]}x{hole.shape[1]}"
 
 
-UNKNOWN = (255, 0, 255)
-"""Magenta: no shade of grey, and rare in photographs."""
-
-BETWEEN = (255, 255, 255)
-"""The colour of the gaps."""
-
-TITLES = ("original", "known", "completions")
-INK, LETTERS, LINE = (60, 60, 60), 13, 20
-"""The colour of titles, the size of their letters, and the height of their line."""
-
-LEAST_HEIGHT = 64
-"""Pixels of the screen that an image has at least, if nobody says how many."""
-
-
 def picture_grid(
     originals: Pixels,
     holes: Hole,
@@ -181,18 +180,18 @@ def picture_grid(
     scale: int | None = None,
     gap: int = 4,
 ) -> Pixels:
-    """One row an image: the original, its known part, and the completions.
+    """Returns a grid with a row for each image: the original, its given part, and completions.
 
     Args:
-        originals: Shape ``(count, height, width, channels)``, of one channel or three.
-        holes: True = unknown. Shape ``(height, width)``, or ``(count, height, width)``.
-        completions: Shape ``(count, draws, height, width, channels)``.
-        levels: Of the images.
+        originals: Images of 1 or 3 channels. Shape ``(count, height, width, channels)``.
+        holes: True for completed pixels. Shape ``(height, width)``, or ``(count, height, width)``.
+        completions: Samples. Shape ``(count, samples, height, width, channels)``.
+        levels: Number of levels of the images.
         scale: Screen pixels along a side of a pixel; by default enough to see it.
         gap: Screen pixels between images.
 
     Returns:
-        A picture in colours, ``(height, width, 3)``, for `write_image`.
+        A colour image ``(height, width, 3)``, for `write_image`.
     """
     check_pixels(originals, levels)
     count, height, width, channels = originals.shape
@@ -205,18 +204,18 @@ def picture_grid(
     known = _colours(originals, levels)
     known[unknown] = UNKNOWN
     columns = [_colours(originals, levels), known]
-    columns += [_colours(completions[:, draw], levels) for draw in range(completions.shape[1])]
+    columns += [_colours(completions[:, k], levels) for k in range(completions.shape[1])]
     cells = np.stack(columns, axis=1).repeat(scale, axis=2).repeat(scale, axis=3)
     return _laid_out(cells, gap)
 
 
 def with_titles(grid: Pixels, *, columns: int, gap: int = 4) -> Pixels:
-    """A grid with the titles of its columns above it; as it was where they have no room.
+    """Adds the titles of the columns above a grid; returns it unchanged if they do not fit.
 
     Args:
-        grid: From `picture_grid`.
-        columns: How many it has.
-        gap: Between them.
+        grid: Result of `picture_grid`.
+        columns: Number of columns.
+        gap: Screen pixels between columns.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -244,23 +243,23 @@ def _check_shapes(originals: Pixels, holes: Hole, completions: Pixels) -> None:
         )
     if completions.ndim != 5 or (completions.shape[0], *completions.shape[2:]) != (count, *shape):
         raise SchemaError(
-            "`completions` must have shape (count, draws, height, width, channels), like the "
+            "`completions` must have shape (count, samples, height, width, channels), like the "
             f"images, {originals.shape}; got {completions.shape}."
         )
 
 
 def shades(pixels: Pixels, levels: int) -> Pixels:
-    """Codes as bytes: level 0 is black and the last one white, in each channel."""
+    """Converts codes to bytes: level 0 is black and the last one white, in each channel."""
     return np.rint(np.arange(levels) * (255 / (levels - 1))).astype(np.uint8)[pixels]
 
 
 def _colours(pixels: Pixels, levels: int) -> Pixels:
-    """Codes as colours."""
+    """Converts codes to colours."""
     return shades(pixels, levels).repeat(3 // pixels.shape[3], axis=3)
 
 
 def _laid_out(cells: Pixels, gap: int) -> Pixels:
-    """Cells ``(rows, columns, height, width, 3)`` in one picture, with gaps between them."""
+    """Arranges cells ``(rows, columns, height, width, 3)`` in one image, `gap` pixels apart."""
     rows, columns, height, width, _ = cells.shape
     shape = (rows * (height + gap) - gap, columns * (width + gap) - gap, 3)
     found = np.full(shape, BETWEEN, dtype=np.uint8)

@@ -1,30 +1,21 @@
-"""ImageNet at 32x32 pixels, of which there are two public versions.
+"""Public data sets of images, by name: CIFAR-10, ImageNet32, MNIST and binarized MNIST.
 
-The older one (van den Oord et al. 2016) is a folder of PNG files; the newer one (Chrabaszcz et al.
-2017), the paper's, was made smaller by averages and comes as pickles or npz. They are different
-images and their likelihoods must not be compared: the name of what is read says which one it is.
+Published numbers are on the public test images. Most of these sets have no validation images: the
+last of the training images are held out.
+
+CIFAR-10 is read from either public archive; MNIST from its idx files, or in the fixed binarisation
+on which density models are compared. ImageNet at 32x32 pixels has two public versions. The older
+one (van den Oord et al. 2016) is a folder of PNG files; the newer one (Chrabaszcz et al. 2017), the
+paper's, was downsampled by averages and comes as pickles or npz. They are different images and
+their likelihoods must not be compared: the name of the set says which one it is.
 
 References:
+    Krizhevsky (2009), Learning multiple layers of features from tiny images.
     van den Oord, Kalchbrenner and Kavukcuoglu (2016), Pixel recurrent neural networks.
     Chrabaszcz, Loshchilov and Hutter (2017), A downsampled variant of ImageNet.
-
-What the public sets of images have in common: how many there are, and what is held out.
-
-Published numbers are of the public test images. Most of these sets have no validation images: the
-last of the training images serve.
-
-CIFAR-10: 50,000 training and 10,000 test images of 32x32 pixels, from either public archive.
-
-Reference: Krizhevsky (2009), Learning multiple layers of features from tiny images.
-
-MNIST, in its own files (idx) and in the fixed binarisation on which density models are compared.
-
-References:
     LeCun, Bottou, Bengio and Haffner (1998), Gradient-based learning applied to document
     recognition.
     Larochelle and Murray (2011), The neural autoregressive distribution estimator.
-
-Sets of images by their names.
 """
 
 import gzip
@@ -46,16 +37,16 @@ from anyorder.images.files import decoded, pixels_of
 
 @dataclass(frozen=True)
 class Public:
-    """A public set.
+    """A public data set.
 
     Args:
-        name: What it is called.
-        train: How many training images it has.
-        test: How many test images.
-        held_out: The share of the training images that is for validation.
-        files: What to put into the folder, in words.
-        archive: Where that comes from.
-        levels: Of a pixel's channel.
+        name: Name of the set.
+        train: Number of training images.
+        test: Number of test images.
+        held_out: Fraction of the training images for validation.
+        files: Files to put into the folder, in words.
+        archive: Address of the files.
+        levels: Number of levels of a channel.
     """
 
     name: str
@@ -67,7 +58,7 @@ class Public:
     levels: int = MAX_LEVELS
 
     def images(self, train: Pixels, test: Pixels, *, valid: Pixels | None = None) -> Images:
-        """What was read of the set; its name says where that is not all of it."""
+        """Returns the images that were read; the name says so if they are not the whole set."""
         if valid is None:
             if len(train) < 2:
                 raise SchemaError(f"{self.name} must have two training images at least.")
@@ -78,7 +69,7 @@ class Public:
         return Images(name, self.levels, train, valid, test, is_public_test=is_public)
 
     def missing(self, folder: Path) -> ConfigError:
-        """The error that says what to put where."""
+        """Returns the error that says which files to put where."""
         return ConfigError(
             f'There is no {self.name} in "{folder}": put {self.files} there. '
             f"It comes from {self.archive}."
@@ -94,7 +85,7 @@ class Public:
 
 
 def joined(batches: Mapping[str, Pixels], *, side: int) -> Pixels:
-    """Rows of bytes, channel by channel, of one file or more, as square images in colours."""
+    """Joins rows of bytes, channel by channel, of some files into square colour images."""
     for file, rows in batches.items():
         if rows.ndim != 2 or rows.shape[1] != 3 * side * side:
             raise SchemaError(
@@ -117,7 +108,7 @@ CIFAR10_PLACES = (
     ".", "cifar-10-batches-bin", "cifar-10-binary.tar.gz", "cifar-10-batches-py",
     "cifar-10-python.tar.gz",
 )  # fmt: skip
-"""Where it can be in a folder: the binary version first, because it is read faster."""
+"""Places in a folder, the binary version first, because it is read faster."""
 
 CIFAR10_SIDE, CIFAR10_CLASSES = 32, 10
 CIFAR10_ROW = 1 + 3 * CIFAR10_SIDE * CIFAR10_SIDE
@@ -151,7 +142,7 @@ def _place(path: Path) -> Path:
 
 
 def _cifar10_batch(file: str, raw: bytes) -> Pixels:
-    """The images of one file as rows of bytes."""
+    """Returns the images of one file as rows of bytes."""
     if not file.endswith(".bin"):
         return pickled_bytes(raw, "data", file=file)
     rows = np.frombuffer(raw, dtype=np.uint8)
@@ -165,7 +156,7 @@ def _cifar10_batch(file: str, raw: bytes) -> Pixels:
 
 
 def _listed(files: Mapping[str, Reader]) -> str:
-    """The first few names, in words."""
+    """Returns the first few names, in words."""
     names = sorted(files)
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") if names else "nothing"
 
@@ -214,7 +205,7 @@ def load_imagenet32(folder: str | Path) -> Images:
 
 
 def _newer(folder: Path) -> tuple[Path, Path] | None:
-    """Where the training and the validation images of the newer version are."""
+    """Returns the places of the training and the validation images of the newer version."""
     places = []
     for part, files in (("train", "train_data_batch_*"), ("val", "val_data*")):
         here = folder if any(folder.glob(files)) else None
@@ -230,13 +221,13 @@ def _older(folder: Path) -> tuple[Path, Path] | None:
 
 
 def _first(folder: Path, stem: str) -> Path | None:
-    """The folder or archive of a name."""
+    """Returns the folder or archive of a name."""
     places = (folder / f"{stem}{ending}" for ending in ARCHIVES)
     return next((place for place in places if place.exists()), None)
 
 
 def _batches(place: Path, pattern: str) -> Pixels:
-    """The images of the pickles or npz files of a name, whichever are there."""
+    """Reads the images of the pickles or npz files of a name."""
     with unpacked(place) as files:
         found = matching(files, rf"{pattern}\.npz") or matching(files, pattern)
         if not found:
@@ -262,9 +253,9 @@ def _imagenet_batch(file: str, raw: bytes) -> Pixels:
 
 
 def _pictures(place: Path) -> Pixels:
-    """The images of the PNG files of a folder or archive, in an order of chance, always alike.
+    """Reads the PNG files of a folder or archive, in random order with a fixed seed.
 
-    Of chance, because the last are held out, and names may go by classes.
+    The order is random because the last images are held out, and names may go by classes.
     """
     with unpacked(place) as files:
         pngs = {name: read for name, read in files.items() if name.endswith(".png")}
@@ -273,7 +264,7 @@ def _pictures(place: Path) -> Pixels:
         order = np.random.default_rng(0).permutation(len(pngs))
         rank = dict(zip(sorted(pngs), order, strict=True))
         found = np.empty((len(pngs), IMAGENET_SIDE, IMAGENET_SIDE, 3), dtype=np.uint8)
-        for name, read in pngs.items():  # as the archive has them: going back in one takes long
+        for name, read in pngs.items():  # in the order of the archive: seeking back is slow
             picture = pixels_of(decoded(read(), name), name=name, channels=3)
             if picture.shape != found.shape[1:]:
                 height, width, _ = picture.shape
@@ -293,7 +284,7 @@ MNIST = Public(
     archive="https://ossci-datasets.s3.amazonaws.com/mnist",
 )
 TEST_SHA256 = "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-"""Of MNIST's test images. Fashion-MNIST and others have files of the same names and sizes."""
+"""Hash of MNIST's test images. Fashion-MNIST and others have files of the same names and sizes."""
 
 BINARIZED = Public(
     name="binarized MNIST",
@@ -305,14 +296,14 @@ BINARIZED = Public(
     levels=2,
 )
 MNIST_PLACES = (".", "MNIST/raw", "MNIST", "mnist", "binarized_mnist")
-"""Where the files can be in a folder."""
+"""Places of the files in a folder."""
 
 MNIST_SIDE = 28
 IDX_IMAGES = 2051
-"""The number with which an idx file of images begins: bytes, along three axes."""
+"""Magic number of an idx file of images: bytes, along three axes."""
 
 GZIP = b"\x1f\x8b"
-"""With which a compressed file begins."""
+"""Magic number of a compressed file."""
 
 
 def load_mnist(folder: str | Path) -> Images:
@@ -327,7 +318,7 @@ def load_mnist(folder: str | Path) -> Images:
 
 
 def read_idx(file: str | Path) -> Pixels:
-    """The images of an idx file, compressed by gzip or not."""
+    """Reads the images of an idx file, compressed by gzip or not."""
     file = Path(file)
     raw = _uncompressed(file)
     header = struct.unpack(">4I", raw[:16]) if len(raw) >= 16 else (0, 0, 0, 0)
@@ -345,10 +336,10 @@ def read_idx(file: str | Path) -> Pixels:
 
 
 def load_binarized_mnist(folder: str | Path) -> Images:
-    """Reads the binarised MNIST of Larochelle, with its own three parts.
+    """Reads the binarized MNIST of Larochelle, with its public split.
 
-    The public test file is sorted by digit. It is shuffled, always alike, so that its first images
-    stand for all of them.
+    The public test file is sorted by digit. It is shuffled with a fixed seed, so that its first
+    images are representative.
     """
     folder = Path(folder)
     names = [f"binarized_mnist_{part}.amat" for part in ("train", "valid", "test")]
@@ -361,7 +352,7 @@ def load_binarized_mnist(folder: str | Path) -> Images:
 
 
 def read_amat(file: str | Path) -> Pixels:
-    """The images of a text file of zeros and ones between blanks, one image of 28x28 a line."""
+    """Reads the images of a text file of zeros and ones, one image of 28x28 a line."""
     rows = []
     with Path(file).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -392,7 +383,7 @@ def _uncompressed(file: Path) -> bytes:
 
 
 DATA = "ANYORDER_DATA"
-"""The environment variable that names the folder of the data sets."""
+"""Environment variable that names the folder of the data sets."""
 
 BUNDLED = "digits"
 READERS: Mapping[str, Callable[[Path], Images]] = {
@@ -415,9 +406,9 @@ def load_images(
     Args:
         dataset: "cifar10", "imagenet32", "mnist", "binarized_mnist", or "digits", which needs no
             file.
-        folder: Where its files are; by default the environment variable ANYORDER_DATA says so.
-        size: A smaller size that divides that of the images; see `shrunk`.
-        levels: Fewer levels; see `quantised`.
+        folder: Folder of its files; by default that of the environment variable ANYORDER_DATA.
+        size: Smaller size that divides that of the images; see `shrunk`.
+        levels: Smaller number of levels; see `quantised`.
 
     Example:
         >>> load_images(levels=4).name

@@ -1,1 +1,1 @@
-"""Saving: run folders with weights in safetensors and JSON, written atomically; never pickle."""
+"""Saving: run folders with weights in safetensors and the rest in JSON, atomic; never pickle."""

@@ -1,14 +1,11 @@
-"""Models on disk: one folder each, weights in safetensors, all else in JSON; nothing is pickled.
+"""Saved models: a folder with `model.json` and `weights.safetensors`; nothing is pickled.
 
-The folder holds `model.json`, which says what the model is (its schema, and its network,
-conditionals and protocol as the arguments that build them again), and `weights.safetensors`, what
-it learnt. How they are kept whole is in `storage.py`.
+`model.json` describes the schema, the network, the conditionals and the protocol. The description
+of an object is its class name and the arguments of its constructor. An object that is saved (a law,
+a protocol, a network) keeps every argument in an attribute of the same name, so its description is
+read off the signature, and rebuilding it is one call. Nothing is ever unpickled or evaluated.
 
-Nouns as JSON: a class name, and the arguments of its constructor.
-
-A noun that is saved with a model (a law, a protocol, a network) keeps every argument of its
-constructor in an attribute of the same name, so its description is read off the signature, and
-building it again is one call. Nothing is ever unpickled or evaluated.
+`run_folder.py` writes the files atomically.
 """
 
 import importlib
@@ -35,31 +32,29 @@ from anyorder.variables import Schema
 PLAIN = (str, int, float, bool, type(None))
 
 
-def describe(noun: object) -> dict[str, Any]:
-    """The description of a noun: its class, and the arguments that build it again.
+def describe(part: object) -> dict[str, Any]:
+    """Returns the description of an object: its class name and its constructor's arguments.
 
-    A schema among the arguments is left out: it is saved once, beside the nouns.
+    A schema among the arguments is left out: it is saved once for all parts of a model.
     """
-    names = inspect.signature(type(noun)).parameters
-    arguments = {name: _plain(getattr(noun, name)) for name in names if name != "schema"}
-    return {"type": type(noun).__name__, **arguments}
+    names = inspect.signature(type(part)).parameters
+    arguments = {name: _plain(getattr(part, name)) for name in names if name != "schema"}
+    return {"type": type(part).__name__, **arguments}
 
 
 def build(description: dict[str, Any], *kinds: type[Any], schema: Schema | None = None) -> Any:
-    """Builds the noun of a description: a subclass of one of `kinds`.
+    """Builds an object from its description.
 
     Args:
-        description: From `describe`.
-        kinds: What it may be; what it is made of may be of these kinds too.
-        schema: For nouns whose constructor takes one.
+        description: Result of `describe`.
+        kinds: Base classes that the object, and the objects it is made of, may have.
+        schema: Schema for classes whose constructor takes one.
     """
     classes = {cls.__name__: cls for kind in kinds for cls in _family(kind)}
     try:
         name = description["type"]
         arguments = {
-            key: _unplain(value, kinds, schema)
-            for key, value in description.items()
-            if key != "type"
+            key: _built(value, kinds, schema) for key, value in description.items() if key != "type"
         }
     except (TypeError, KeyError, AttributeError):
         raise CheckpointError(
@@ -88,11 +83,11 @@ def _plain(value: Any) -> Any:
     return describe(value)
 
 
-def _unplain(value: Any, kinds: tuple[type, ...], schema: Schema | None) -> Any:
+def _built(value: Any, kinds: tuple[type, ...], schema: Schema | None) -> Any:
     if isinstance(value, dict):
         return build(value, *kinds, schema=schema)
     if isinstance(value, list):
-        return [_unplain(item, kinds, schema) for item in value]
+        return [_built(item, kinds, schema) for item in value]
     return value
 
 
@@ -105,13 +100,12 @@ Law = QueryLaw | MaskDistribution
 
 
 class SavedModel(NamedTuple):
-    """What the folder of a model holds."""
+    """Contents of the folder of a model; `version` is that of the anyorder which saved it."""
 
     model: AnyOrderModel
     law: Law | None
     notes: dict[str, Any]
     version: str
-    """Of the anyorder that saved it."""
 
 
 def save_model(
@@ -121,12 +115,12 @@ def save_model(
     law: Law | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves a model, in place of one that is already there.
+    """Saves a model, and replaces one that is already there.
 
     Args:
-        folder: Made if it does not exist. Other files in it are left alone.
+        folder: Folder to save in, created if needed. Other files in it are left alone.
         model: The model.
-        law: The questions that it was trained on.
+        law: Law of the queries that it was trained on.
         notes: Anything that JSON can hold.
     """
     document = describe_model(model, law=law, notes=notes)
@@ -136,41 +130,41 @@ def save_model(
 
 
 def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> AnyOrderModel:
-    """Loads the model of a folder, ready to answer.
+    """Loads the model of a folder, in evaluation mode.
 
     Args:
-        folder: Where `save_model` saved it; or the folder of a training run, which gives what the
+        folder: Folder of `save_model`, or of a training run: then the model is the one that the
             training would have returned if it had ended at its last checkpoint.
-        device: Where the model goes.
+        device: Device of the model.
     """
     return load_saved(folder, device=device).model
 
 
 def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> SavedModel:
     """Loads the model of a folder with its query law and its notes; see `load_model`."""
-    place = Path(folder)
-    pairs = None if (place / "model.json").exists() else RunFolder(place).load("model")
-    document, tensors = pairs[0] if pairs else read_pair(place, "model")
+    path = Path(folder)
+    pairs = None if (path / "model.json").exists() else RunFolder(path).load("model")
+    document, tensors = pairs[0] if pairs else read_pair(path, "model")
     try:
         model = build_model(document)
         law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
         notes, version = dict(document["notes"]), str(document["anyorder"])
     except CheckpointError:
         raise
-    except Exception as error:  # whatever a description that was tampered with may set off
+    except Exception as error:  # a description that was tampered with may raise anything
         raise CheckpointError(
             f'"{folder}" describes a model that cannot be built ({error!r}).'
         ) from error
     fill(named_tensors(model), tensors)
     if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
-        raise CheckpointError(f'The weights of "{folder}" are no numbers: train it again.')
+        raise CheckpointError(f'The weights of "{folder}" are not finite: train it again.')
     return SavedModel(model.to(device).eval(), law, notes, version)
 
 
 def describe_model(
     model: AnyOrderModel, *, law: Law | None = None, notes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What `model.json` says of a model."""
+    """Returns the contents of `model.json`."""
     parts = {
         "schema": json.loads(model.schema.to_json()),
         "network": describe(model.network),
@@ -183,9 +177,9 @@ def describe_model(
 
 
 def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
-    """The model that `model.json` describes, not yet trained."""
-    _know_all("anyorder.networks", "anyorder.priors", "anyorder.heads", "anyorder.lattice")
-    # Its first weights are drawn and then overwritten: the user's random state is not for that.
+    """Builds the model that `model.json` describes, without its weights."""
+    _import_all("anyorder.networks", "anyorder.priors", "anyorder.heads", "anyorder.lattice")
+    # Initial weights are sampled and then overwritten: the user's random state must not change.
     with torch.random.fork_rng(devices=[]):
         try:
             schema = Schema.from_json(json.dumps(document["schema"]))
@@ -198,7 +192,7 @@ def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that make up what a model learnt, each once: safetensors stores no ties."""
+    """Returns the parameters and buffers of a model, tied ones once: safetensors stores no ties."""
     parameters = dict(model.named_parameters())
     tied = dict(model.named_parameters(remove_duplicate=False))
     buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
@@ -207,7 +201,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def fill(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copies values into the tensors of the same names, or says which do not fit."""
+    """Copies values into the tensors of the same names; raises if names or shapes differ."""
     for name in (*tensors, *values):
         found = [
             f"shape {tuple(p[name].shape)}" if name in p else "none" for p in (values, tensors)
@@ -221,8 +215,8 @@ def fill(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         tensor.copy_(values[name])
 
 
-def _know_all(*names: str) -> None:
-    """Imports modules, and those of packages, so that the classes in them are found by name."""
+def _import_all(*names: str) -> None:
+    """Imports packages and their modules, so that `build` finds their classes by name."""
     for name in names:
         found = importlib.import_module(name)
         for module in pkgutil.iter_modules(getattr(found, "__path__", ())):

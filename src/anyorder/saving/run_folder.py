@@ -1,12 +1,12 @@
-"""Tensors and JSON on disk: whole or not at all, and never pickled.
+"""Run folders: tensors and JSON on disk, written atomically and never pickled.
 
 A *pair* is a JSON document with the tensors that belong to it, in safetensors. The document carries
-the checksum of the tensors and one of itself. A pair is replaced so that one complete pair is there
-at every moment: new tensors are written beside the old ones, the document that belongs to them is
-renamed into place, and only then do they take the old ones' name.
+the checksum of the tensors and one of itself. A pair is replaced so that one complete pair exists
+at every moment: new tensors are written beside the old ones, their document is renamed into place,
+and only then do they take the old tensors' name.
 
 The folder of a training run holds numbered folders of pairs, each written aside and then renamed,
-and the file `latest`, which names the newest and the one before it. A damaged one is passed over.
+and the file `latest`, which names the newest and the one before it. A damaged one is skipped.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ from anyorder import __version__
 from anyorder.errors import AnotherRunError, CheckpointError, ConfigError, nearest
 
 FORMAT = 1
-"""The version of the layout; raised when an old folder could be misread."""
+"""Version of the layout; increased when an old folder could be misread."""
 
 TENSORS = {"model": "weights", "training": "training"}
-"""The kinds of pairs: the stem of the document, and that of the tensors."""
+"""Kinds of pairs: the stem of the document's file name, and of that of the tensors."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Pair(NamedTuple):
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, unless it is there."""
+    """Creates a folder if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,7 +56,7 @@ def make_folder(folder: Path) -> None:
 def write_pair(
     folder: Path, kind: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Writes a pair in place of the one that is there, if any."""
+    """Writes a pair, and replaces the one that is there, if any."""
     stem = TENSORS[kind]
     now, following = folder / f"{stem}.safetensors", folder / f"{stem}.next.safetensors"
     _settle(folder, kind)
@@ -81,7 +81,7 @@ def write_pair(
 
 
 def read_pair(folder: Path, kind: str) -> Pair:
-    """Reads a pair, or says what is wrong with it and what to do."""
+    """Reads a pair; the error of a damaged one says what is wrong and what to do."""
     document = _read_document(folder, kind)
     path = _belonging(folder, kind, document["tensors"])
     if path is None:
@@ -101,16 +101,16 @@ class RunFolder:
     """The checkpoints of one training run: the newest and the one before it.
 
     Args:
-        folder: The folder of the run; made when something is saved.
+        folder: Folder of the run; created when something is saved.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._good: str | None = None  # the newest one that is known to be complete
+        self._good: str | None = None  # the newest checkpoint that is known to be complete
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes from training into the folder; the system frees it at the end."""
+        """Locks the folder against other processes; the system frees the lock at their end."""
         make_folder(self.folder)
         lock = FileLock(self.folder / ".lock")
         try:
@@ -126,7 +126,7 @@ class RunFolder:
             lock.release()
 
     def names(self) -> list[str]:
-        """The checkpoints that there are, the newest first."""
+        """Returns the names of the checkpoints, the newest first."""
         pointer = self.folder / "latest"
         listed = pointer.read_text(errors="replace").split() if pointer.exists() else []
         there = [
@@ -136,14 +136,14 @@ class RunFolder:
         ]
         if there:
             return there
-        # The pointer is lost or points nowhere: what is there is still good.
+        # The pointer is lost or dangling; the checkpoints are still good.
         return sorted((path.name for path in self.folder.glob("step-*")), reverse=True)
 
     def refuse_another(self, parts: Sequence[str] = ()) -> None:
-        """Refuses a folder with a training that is laid out in another way, or is of other parts.
+        """Refuses a folder that holds a run of another layout or of other parts.
 
         Args:
-            parts: The folders in it that a training in parts uses; none for one in one piece.
+            parts: Subfolders that a run in parts uses; none for a run in one piece.
         """
         inside = [*self.folder.glob("*/latest"), *self.folder.glob("*/*/latest")]
         found = {path.relative_to(self.folder).parts[0] for path in inside}
@@ -154,26 +154,26 @@ class RunFolder:
             )
 
     def load(self, *kinds: str) -> list[Pair] | None:
-        """The pairs of the newest complete checkpoint; None where there is no checkpoint at all."""
-        troubles = []
+        """Returns the pairs of the newest complete checkpoint; None without any checkpoint."""
+        errors = []
         for name in self.names():
             try:
                 pairs = [read_pair(self.folder / name, kind) for kind in kinds]
             except CheckpointError as error:
-                troubles.append(str(error))
+                errors.append(str(error))
                 log.warning("%s The one before it is tried.", error)
                 continue
             self._good = name
             return pairs
-        if troubles:
+        if errors:
             raise CheckpointError(
-                f'No checkpoint in "{self.folder}" is complete. {troubles[0]} '
+                f'No checkpoint in "{self.folder}" is complete. {errors[0]} '
                 "To train from the start, delete the folder."
             )
         return None
 
     def save(self, step: int, pairs: Mapping[str, Pair]) -> None:
-        """Adds a checkpoint, and drops all but the one before it."""
+        """Adds a checkpoint, and deletes all but the one before it."""
         aside = self.folder / f".step-{step:08d}"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -188,11 +188,11 @@ class RunFolder:
         self._prune(kept)
 
     def _free_name(self, step: int) -> str:
-        """A name of its own for a step that was saved before, or whose folder is damaged."""
-        name, again = f"step-{step:08d}", 1
+        """Returns an unused name: a step may have been saved before, or its folder be damaged."""
+        name, number = f"step-{step:08d}", 1
         while (self.folder / name).exists():
-            again += 1
-            name = f"step-{step:08d}-{again}"
+            number += 1
+            name = f"step-{step:08d}-{number}"
         return name
 
     def _prune(self, kept: list[str]) -> None:
@@ -211,7 +211,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def difference(saved: Any, now: Any, place: str = "") -> str | None:
-    """The first field in which two documents differ, in words; None if there is none."""
+    """Returns the first field in which two documents differ, in words; None if there is none."""
     if isinstance(saved, dict) and isinstance(now, dict):
         keys = [*saved, *(key for key in now if key not in saved)]
         found = (
@@ -231,7 +231,7 @@ def difference(saved: Any, now: Any, place: str = "") -> str | None:
 
 
 def as_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document as it will be read back, or an error if JSON cannot hold it."""
+    """Returns a document as it will be read back; raises if JSON cannot hold it."""
     try:
         return json.loads(json.dumps(document))
     except (TypeError, ValueError) as error:
@@ -239,7 +239,7 @@ def as_json(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settle(folder: Path, kind: str) -> None:
-    """Ends a replacement that was cut off between its two renames."""
+    """Completes a replacement that was interrupted between its two renames."""
     following = folder / f"{TENSORS[kind]}.next.safetensors"
     try:
         document = _read_document(folder, kind)
@@ -275,7 +275,7 @@ def _read_document(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _why_none(folder: Path, document: Path) -> str:
-    """Why nothing can be read from a folder, and what to do."""
+    """Returns why nothing can be read from a folder, and what to do."""
     if folder.is_file():
         return "it is a file. The folder of a model comes first, then the file to ask about."
     if folder.is_dir():
@@ -287,7 +287,7 @@ def _why_none(folder: Path, document: Path) -> str:
 
 
 def _belonging(folder: Path, kind: str, checksum: str) -> Path | None:
-    """The tensors that a document was written with, under either name."""
+    """Returns the file of the tensors that a document was written with, under either name."""
     for name in (f"{TENSORS[kind]}.safetensors", f"{TENSORS[kind]}.next.safetensors"):
         if (folder / name).exists() and _file_checksum(folder / name) == checksum:
             return folder / name
@@ -308,8 +308,8 @@ def _file_checksum(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    if os.name == "nt":  # it cannot flush what is open for reading, nor a folder
+    """Waits until a file, or the names in a folder, are on the disk (fsync)."""
+    if os.name == "nt":  # Windows cannot flush a file opened for reading, nor a folder
         return
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Columns of categories: text, booleans, pandas categories, or numbers that only name things."""
+"""Columns of categories: text, booleans, pandas categories, or numbers that are mere labels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +20,16 @@ from anyorder.tables.parsing import (
 )
 from anyorder.variables import Level, Variable
 
-GAP = "(missing)"
-"""The level of a gap in a column that is always given: there a gap is evidence too."""
+MISSING_LEVEL = "(missing)"
+"""Level of a missing value in a context column: there it is evidence too."""
 
 WORDS = {"true": True, "yes": True, "t": True, "y": True, "1": True} | {
     "false": False, "no": False, "f": False, "n": False, "0": False,
 }  # fmt: skip
-"""What people write for booleans, in small letters."""
+"""Words for booleans, in lower case."""
 
 MANY_LEVELS = 1000
-"""More levels than this, most of them seen once, and the summary says that it may be a name."""
+"""Above this number of levels, most of them seen once, the summary warns of an identifier."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class CategoryColumn(Column):
     """A column that takes one of a list of levels.
 
     Args:
-        name: Of the column.
-        missing_share: The share of gaps in training.
-        context: True where the column is always given; it then has a level for gaps.
-        levels: In the order of their codes.
-        dtype_name: The pandas dtype that decoded values have.
-        level_dtype: For pandas' "category": the dtype of the categories.
-        ordered: For pandas' "category".
-        note: What the summary adds.
+        name: Name of the column.
+        missing_share: Fraction of missing values in training.
+        context: True if the column is always given; it then has a level for missing values.
+        levels: Levels in the order of their codes.
+        dtype_name: The pandas dtype of decoded values.
+        level_dtype: The dtype of the categories of pandas' "category".
+        ordered: True for an ordered "category" of pandas.
+        note: Note in the summary.
 
     Example:
         >>> CategoryColumn.fit(pd.Series(["nurse", "clerk"], name="job")).levels
@@ -61,7 +61,7 @@ class CategoryColumn(Column):
     def fit(
         cls, series: pd.Series, *, missing_share: float = 0.0, context: bool = False
     ) -> "CategoryColumn":
-        """The column of a series: its pandas categories in their order, or its values sorted."""
+        """Fits a column to a series: its pandas categories in their order, or its values sorted."""
         name, dtype = str(series.name), series.dtype
         if isinstance(dtype, pd.CategoricalDtype):
             found, ordered = list(dtype.categories), bool(dtype.ordered)
@@ -85,7 +85,7 @@ class CategoryColumn(Column):
     def boolean(
         cls, series: pd.Series, *, missing_share: float = 0.0, context: bool = False
     ) -> "CategoryColumn":
-        """A column of False and True, both of which it may take whatever was seen."""
+        """Returns a column with the levels False and True, even if only one occurs."""
         name = str(series.name)
         distinct = distinct_values(series, name)[1]
         for value in distinct:
@@ -99,37 +99,37 @@ class CategoryColumn(Column):
 
     @property
     def dtype(self) -> str:
-        """The pandas dtype that decoded values have."""
+        """The pandas dtype of decoded values."""
         return self.dtype_name
 
     @property
-    def gap_level(self) -> str:
-        """The level that stands for a gap in a context column: none of the others."""
-        level = GAP
+    def missing_level(self) -> str:
+        """The level of a missing value in a context column, different from all others."""
+        level = MISSING_LEVEL
         while level in self.levels:
             level = f"({level})"
         return level
 
     @property
     def variable(self) -> Variable:
-        """A categorical variable; a context column has one more level, for gaps."""
-        levels = (*self.levels, self.gap_level) if self.context else self.levels
+        """A categorical variable; a context column has one more level, for missing values."""
+        levels = (*self.levels, self.missing_level) if self.context else self.levels
         return Variable.categorical(self.name, levels, context=self.context)
 
     @property
     def is_constant(self) -> bool:
-        """Whether it had one value only in training."""
+        """True if it had one value only in training."""
         return len(self.levels) == 1
 
     @property
     def kind(self) -> str:
-        """What it is, in a word for people."""
+        """The type of the column, in a word for people."""
         flags = all(isinstance(level, bool) for level in self.levels)
         return "boolean" if flags else "category"
 
     @property
     def details(self) -> list[str]:
-        """What else there is to know, in a few words each."""
+        """Further properties, in a few words each."""
         count = len(self.levels)
         size = [] if self.kind == "boolean" else [f"{count:,} level{'s' if count > 1 else ''}"]
         order = ["ordered"] if self.ordered else []
@@ -137,15 +137,15 @@ class CategoryColumn(Column):
         return [*size, *order, *self._common_details(), *note]
 
     def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
-        """The index of each level; a gap has code 0, or that of its own level in a context."""
+        """Returns the index of each level; 0 where missing, or the level for it in a context."""
         codes, distinct = distinct_values(series, self.name, QueryError)
         known = {level: code for code, level in enumerate(self.levels)}
-        gap = len(self.levels) if self.context else 0
+        filler = len(self.levels) if self.context else 0
         table = [self._code(value, known, series) for value in distinct]
-        return np.array([*table, gap], dtype=np.float64)[codes], codes < 0
+        return np.array([*table, filler], dtype=np.float64)[codes], codes < 0
 
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
-        """The levels of codes; the code of a context's gap is a gap."""
+        """Returns the levels of codes; the missing-value level of a context decodes to missing."""
         places = np.rint(np.asarray(codes, dtype=np.float64)).astype(np.int64)
         gone = places >= len(self.levels)
         gone = gone if missing is None else gone | np.asarray(missing)
@@ -158,7 +158,7 @@ class CategoryColumn(Column):
         return self._restored(np.where(gone, 0, places), gone)
 
     def log_density_factor(self, series: pd.Series) -> FloatArray:
-        """Zero: a probability has no unit."""
+        """Returns zeros: a probability has no unit."""
         return np.zeros(len(series))
 
     def _code(self, value: Any, known: dict[Level, int], series: pd.Series) -> int:
@@ -171,7 +171,7 @@ class CategoryColumn(Column):
         raise QueryError(
             f'Column "{self.name}" must hold levels seen in training; got {level!r}'
             f"{row_of(series, value)}."
-            f"{nearest_or_all(level, self.levels)} Replace it by a known level, or by a gap."
+            f"{nearest_or_all(level, self.levels)} Replace it by a known level, or leave it empty."
         )
 
     def _restored(self, places: NDArray[np.int64], gone: BoolArray) -> pd.Series:
@@ -179,7 +179,7 @@ class CategoryColumn(Column):
         values[:] = self.levels
         dtype = dtype_of(self.dtype_name)
         if dtype == np.dtype(bool) and gone.any():
-            dtype = pd.BooleanDtype()  # a plain bool has no gap
+            dtype = pd.BooleanDtype()  # a plain bool cannot be missing
         picked = pd.Series(values[places], dtype=object, name=self.name)
         if dtype is None or types.is_string_dtype(dtype) or types.is_object_dtype(dtype):
             picked[gone] = None
@@ -189,7 +189,7 @@ class CategoryColumn(Column):
 
 
 def plain_level(value: Any) -> Level:
-    """A value as text, a boolean or a number of Python; what is none of them as its text."""
+    """Converts a value to Python's text, boolean or number; anything else to its text."""
     value = value.item() if isinstance(value, np.generic) else value
     return value if _is_plain(value) else str(value)
 
@@ -200,7 +200,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _sorting(level: Level) -> tuple[bool, Any]:
-    """Numbers before text, each in its own order."""
+    """Returns a sort key: numbers before text, each in its own order."""
     return isinstance(level, str), level
 
 
@@ -215,7 +215,7 @@ def _note(count: int, series: pd.Series) -> str:
 
 
 def _as_boolean(value: Any) -> tuple[bool, bool]:
-    """The boolean that a value is or says, and whether it does."""
+    """Returns the boolean of a value, and False in second place if it has none."""
     if isinstance(value, str):
         word = value.strip().lower()
         return WORDS.get(word, False), word in WORDS
@@ -223,7 +223,7 @@ def _as_boolean(value: Any) -> tuple[bool, bool]:
 
 
 def _readings(level: Level) -> list[Level]:
-    """What else a level may be: files turn numbers into text, and text into numbers."""
+    """Returns equivalents of a level: files turn numbers into text, and text into numbers."""
     if not isinstance(level, str):
         whole = isinstance(level, float) and level.is_integer()
         return [str(level), *([str(int(level))] if whole else [])]

@@ -40,7 +40,7 @@ from anyorder.tables.advice import (
 from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.conditional import Conditional
-from anyorder.tables.csv_dialect import Told
+from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.files import PARQUET, as_frame, read_written, write_chunks
 from anyorder.tables.fitting import MAR_ROUNDS, Missing, split
 from anyorder.tables.model import TableModel
@@ -101,7 +101,7 @@ def fit_table(
     }
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
-        known = Told(columns["missing_values"], text, decimal=decimal or "")
+        known = CsvHints(columns["missing_values"], text, decimal=decimal or "")
         read, dialect = read_written(source, known)
         frame = as_frame(read)
     table = TableSchema.infer(frame, **columns)
@@ -244,7 +244,7 @@ def impute_table(
                 yield as_written(frame, table, target)
 
         known = told_by(table, source)
-        rows = write_chunks(completed(hands), target, like=source, told=known) // draws
+        rows = write_chunks(completed(hands), target, like=source, hints=known) // draws
     note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
 
 
@@ -276,7 +276,7 @@ def score_table(
                 empty += int(scores["log_prob"].isna().sum())
                 yield scores
 
-        rows = write_chunks(scored(hands), target, like=source, told=told_by(table, source))
+        rows = write_chunks(scored(hands), target, like=source, hints=told_by(table, source))
     left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
     note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
 

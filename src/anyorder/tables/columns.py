@@ -1,19 +1,18 @@
-"""Columns of a table as variables of a model.
+"""Columns: the columns of a table as variables of a model.
 
-A column knows three things: its variable, how to turn its values into codes, and how to turn codes
-back into values of the dtype that they had. The code of a category is the index of its level; the
-code of a number is its normal score (`Gaussianizer`), rounded to float32, in which models compute.
+A column has a variable, encodes its values as codes, and decodes codes to values of its dtype. The
+code of a category is the index of its level; the code of a number is its normal score
+(`Gaussianizer`), rounded to float32, in which models compute.
 
 Values that repeat (zeros, 40 hours, whole years) are *atoms*: they have a probability, not a
 density. An atom has one code of its own, and that code means exactly the atom's value.
 
-Which codes of a column of numbers stand for the values from one to another.
-
-Decoding rounds: every code within half a step of 500 is 500, and what is beyond a dtype's range is
-at its end. So the codes of an interval are more than those between the codes of its two ends. They
-are found by asking `decode`, which never falls, and dividing the numbers of float32. What is drawn
-between them decodes into the interval, the atoms inside it are those that are asked for, and
-intervals that touch, such as 1 to 3 and 4 to 6, leave nothing out between them.
+`code_range` returns the codes that decode into an interval of values. Decoding rounds: every code
+within half a step of 500 is 500, and what is beyond a dtype's range is at its end. So the codes of
+an interval are more than those between the codes of its ends. They are found by bisection over the
+float32 numbers, because `decode` is monotone. A sample between them decodes into the interval, the
+atoms between them are those of the interval, and adjacent intervals, such as 1 to 3 and 4 to 6,
+leave nothing out.
 """
 
 from abc import ABC, abstractmethod
@@ -30,18 +29,19 @@ from anyorder.tables.parsing import BoolArray, FloatArray
 from anyorder.variables import Variable
 
 FEW_VALUES = 32
-"""So many distinct values, each about twice or more, and all of them are atoms."""
+"""Up to this many distinct values, each about twice or more on average, all are atoms."""
 
 REPEATS = 20
 MANY_VALUES = 1000
-"""Up to MANY_VALUES distinct values that stand REPEATS times on average are atoms too."""
+"""Up to MANY_VALUES distinct values with REPEATS occurrences on average are all atoms too."""
 
 SPIKE_COUNT, SPIKE_SHARE, SPIKE_RATIO = 5, 0.01, 5
-"""Otherwise an atom stands this often, in this share of rows, and this much above the median."""
+"""Otherwise an atom has at least this count, this fraction of rows, and this multiple of the median
+count."""
 
 SPIKE_WEIGHT = 0.03
-"""What a spike weighs among the other values when the normal scores are fitted. Its whole weight
-would tear a hole into the density of the others; none would leave a far one, such as -999, far."""
+"""Weight of an atom among the other values when the normal scores are fitted. Its full weight would
+leave a gap in the density of the others; no weight would leave an outlier, such as -999, far."""
 
 TIMES = {"datetime": "date and time", "date": "date", "timedelta": "duration"}
 CALENDAR = (TIMES["datetime"], TIMES["date"])
@@ -55,9 +55,9 @@ class Column(ABC):
     """One column of a table.
 
     Args:
-        name: Of the column, and of its variable.
-        missing_share: The share of gaps in training.
-        context: True where the column is always given and never asked.
+        name: Name of the column and of its variable.
+        missing_share: Fraction of missing values in training.
+        context: True if the column is always given and never queried.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def dtype(self) -> str:
-        """The pandas dtype that decoded values have."""
+        """The pandas dtype of decoded values."""
 
     @property
     @abstractmethod
@@ -77,17 +77,17 @@ class Column(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What it is, in a word for people."""
+        """The type of the column, in a word for people."""
 
     @property
     @abstractmethod
     def details(self) -> list[str]:
-        """What else there is to know, in a few words each."""
+        """Further properties, in a few words each."""
 
     @property
     @abstractmethod
     def is_constant(self) -> bool:
-        """Whether it had one value only in training, so that knowing it tells nothing."""
+        """True if it had one value only in training, so that it carries no information."""
 
     @property
     def summary(self) -> str:
@@ -96,28 +96,29 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
-        """The codes, exact in float32, and which are missing; these carry a legal filler."""
+        """Returns codes, exact in float32, and `missing`; a missing value has a legal filler."""
 
     @abstractmethod
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
-        """The values of codes, in the dtype of the column; a gap where `missing`."""
+        """Returns the values of codes, in the dtype of the column; none where `missing`."""
 
     @abstractmethod
     def log_density_factor(self, series: pd.Series) -> FloatArray:
-        """What to add to a log density of codes to have one in the units of the column.
+        """Returns the log Jacobian: added to a log density of codes, it gives one in the units.
 
-        It is zero for categories, atoms and gaps: a probability has no unit. Times are in seconds.
+        It is zero for categories, atoms and missing values: a probability has no unit. Times are in
+        seconds.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for JSON; `column_from` in this package reads them back."""
+        """Returns plain values for JSON; `column_from` reads them back."""
         return {"column": type(self).__name__, **asdict(self)}
 
     def _common_details(self) -> list[str]:
-        gaps = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
+        missing = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
         if 0 < self.missing_share < 0.005:
-            gaps = ["under 1% missing"]
-        return [*gaps, *(["always given"] if self.context else [])]
+            missing = ["under 1% missing"]
+        return [*missing, *(["always given"] if self.context else [])]
 
 
 @dataclass(frozen=True)
@@ -125,14 +126,14 @@ class NumberColumn(Column):
     """A column of numbers, dates, times or durations.
 
     Args:
-        name: Of the column.
-        missing_share: The share of gaps in training.
-        context: True where the column is always given.
-        measurement: How its values are float64 numbers.
-        gaussianizer: How these are codes.
-        seen: The least and the greatest of the numbers in training.
-        atom_values: The numbers that repeat, ascending.
-        atom_codes: Their codes, ascending.
+        name: Name of the column.
+        missing_share: Fraction of missing values in training.
+        context: True if the column is always given.
+        measurement: Conversion of its values to float64 numbers.
+        gaussianizer: Conversion of these numbers to codes.
+        seen: Least and greatest number in training.
+        atom_values: Numbers that are atoms, ascending.
+        atom_codes: Codes of the atoms, ascending.
     """
 
     measurement: Measurement
@@ -150,13 +151,13 @@ class NumberColumn(Column):
         context: bool = False,
         form: str = "",
     ) -> "NumberColumn":
-        """The column of a series of numbers or times, at least one of which is there.
+        """Fits a column to a series of numbers or times with at least one value.
 
         Args:
-            series: Its name is that of the column.
-            missing_share: The share of gaps.
-            context: True where the column is always given.
-            form: How dates are written as text, where it is not ISO 8601.
+            series: Values; its name is that of the column.
+            missing_share: Fraction of missing values.
+            context: True if the column is always given.
+            form: Form of dates that are text, if it is not ISO 8601.
         """
         name = str(series.name)
         measurement = replace(Measurement.of(series, name), form=form)
@@ -164,19 +165,19 @@ class NumberColumn(Column):
         numbers = numbers[~np.isnan(numbers)]
         atoms = repeated_values(numbers)
         gaussianizer = Gaussianizer.fit(_sample(numbers, atoms))
-        codes = _apart(gaussianizer.forward(atoms))
+        codes = _distinct_codes(gaussianizer.forward(atoms))
         seen = float(numbers.min()), float(numbers.max())
         found = tuple(atoms.tolist()), tuple(codes.tolist())
         return cls(name, missing_share, context, measurement, gaussianizer, seen, *found)
 
     def widened(self, codes: FloatArray) -> "NumberColumn":
-        """The same, with more that was seen in training."""
+        """Returns the column with the range of values in training extended to those of codes."""
         numbers = np.concatenate([self.numbers(codes), self.seen])
         return replace(self, seen=(float(numbers.min()), float(numbers.max())))
 
     @property
     def dtype(self) -> str:
-        """The pandas dtype that decoded values have."""
+        """The pandas dtype of decoded values."""
         return self.measurement.dtype
 
     @property
@@ -191,24 +192,24 @@ class NumberColumn(Column):
 
     @property
     def kind(self) -> str:
-        """What it is, in a word for people."""
+        """The type of the column, in a word for people."""
         return TIMES.get(self.measurement.measure, "number")
 
     @property
     def details(self) -> list[str]:
-        """What else there is to know, in a few words each."""
+        """Further properties, in a few words each."""
         count = len(self.atom_values)
         repeats = [f"{count} repeated value{'s' if count > 1 else ''}"] if count else []
         return [*self._steps(), *repeats, *self._common_details()]
 
     @property
     def is_constant(self) -> bool:
-        """Whether it had one value only in training."""
+        """True if it had one value only in training."""
         return self.seen[0] == self.seen[1]
 
     @property
     def is_whole(self) -> bool:
-        """Whether all values are whole numbers."""
+        """True if all values are whole numbers."""
         return self.kind == "number" and self.resolution == 1
 
     def _steps(self) -> list[str]:
@@ -221,7 +222,7 @@ class NumberColumn(Column):
         return ["whole"] if self.is_whole else [f"in steps of {step:g}"]
 
     def encode(self, series: pd.Series) -> tuple[FloatArray, BoolArray]:
-        """The normal scores in float32, an atom's own code for an atom, 0.0 for a gap."""
+        """Returns normal scores in float32, an atom's own code for an atom, 0.0 where missing."""
         numbers = self.measurement.numbers(series, self.name)
         missing = np.isnan(numbers)
         filled = np.where(missing, self.gaussianizer.median, numbers)
@@ -233,11 +234,11 @@ class NumberColumn(Column):
         return np.where(missing, 0.0, codes), missing
 
     def decode(self, codes: NDArray[Any], missing: BoolArray | None = None) -> pd.Series:
-        """The values of codes, rounded to the resolution; always finite."""
+        """Returns the values of codes, rounded to the resolution; always finite."""
         return self.restore(self.numbers(codes), missing)
 
     def numbers(self, codes: NDArray[Any]) -> FloatArray:
-        """The numbers of codes, before they are rounded and become values of the dtype."""
+        """Returns the numbers of codes, before they are rounded to values of the dtype."""
         exact = _single(np.asarray(codes, dtype=np.float64))
         numbers = self.gaussianizer.inverse(exact)
         if not self.atom_codes:
@@ -246,22 +247,22 @@ class NumberColumn(Column):
         return np.where(atom, np.array(self.atom_values)[place], numbers)
 
     def unrounded(self, numbers: FloatArray) -> pd.Series:
-        """Numbers as float64 values of the column, not rounded; times as times."""
+        """Returns numbers as float64 values of the column, not rounded; times as times."""
         if self.kind != "number":
             return self.restore(numbers)
         return pd.Series(numbers + self.measurement.origin, name=self.name)
 
     def restore(self, numbers: FloatArray, missing: BoolArray | None = None) -> pd.Series:
-        """Numbers as values of the column, rounded to its resolution."""
+        """Returns numbers as values of the column, rounded to its resolution."""
         gone = np.zeros(len(numbers), dtype=bool) if missing is None else np.asarray(missing)
         return self.measurement.restore(numbers, gone, self.name)
 
     def rounded(self, numbers: FloatArray) -> FloatArray:
-        """Numbers as those of the values that they become, in the resolution and the dtype."""
+        """Rounds numbers to the resolution and the dtype of the column."""
         return self.measurement.numbers(self.restore(numbers), self.name)
 
     def kept(self, series: pd.Series) -> pd.Series:
-        """Values without gaps in the dtype of the column, or as floats where it would change them.
+        """Converts values, none missing, to the dtype, or to floats if that would change them.
 
         A column that was whole in training may have to hold 2.6, and one of days an hour.
         """
@@ -281,7 +282,7 @@ class NumberColumn(Column):
         return ends.iloc[0], ends.iloc[1]
 
     def log_density_factor(self, series: pd.Series) -> FloatArray:
-        """The log of the slope of the normal score; 0 at atoms and gaps."""
+        """Returns the log derivative of the normal score; 0 at atoms and missing values."""
         numbers = self.measurement.numbers(series, self.name)
         missing = np.isnan(numbers)
         filled = np.where(missing, self.gaussianizer.median, numbers)
@@ -289,7 +290,7 @@ class NumberColumn(Column):
         return np.where(missing | atom, 0.0, self.gaussianizer.log_derivative(filled))
 
     def _beside_atoms(self, codes: FloatArray, values: FloatArray, atom: BoolArray) -> FloatArray:
-        """Moves a value that is no atom, but has an atom's code in float32, to the next float."""
+        """Moves a value that is not an atom but has an atom's code to the next float32."""
         place, taken = _find(codes, self.atom_codes)
         above = np.where(values > np.array(self.atom_values)[place], np.inf, -np.inf)
         while (taken & ~atom).any():
@@ -300,9 +301,9 @@ class NumberColumn(Column):
 
 
 def repeated_values(numbers: FloatArray) -> FloatArray:
-    """The values that have a probability of their own, ascending.
+    """Returns the atoms of a column, ascending.
 
-    All of them where there are few or each stands often; otherwise those that stand out.
+    All values are atoms if they are few or each is frequent; otherwise the most frequent are.
     """
     values, counts = np.unique(numbers, return_counts=True)
     total, distinct = len(numbers), len(values)
@@ -314,7 +315,7 @@ def repeated_values(numbers: FloatArray) -> FloatArray:
 
 
 def _sample(numbers: FloatArray, atoms: FloatArray) -> FloatArray:
-    """What the normal scores are fitted to: the spikes among other values weigh a little."""
+    """Returns the sample that normal scores are fitted to: atoms have `SPIKE_WEIGHT`."""
     others = numbers[~np.isin(numbers, atoms)]
     if not len(others):
         return numbers
@@ -325,8 +326,8 @@ def _single(values: FloatArray) -> FloatArray:
     return values.astype(np.float32).astype(np.float64)
 
 
-def _apart(codes: FloatArray) -> FloatArray:
-    """Ascending codes in float32, each above the one before it."""
+def _distinct_codes(codes: FloatArray) -> FloatArray:
+    """Rounds ascending codes to float32, each strictly above the one before it."""
     single = codes.astype(np.float32)
     for place in range(1, len(single)):
         above = np.nextafter(single[place - 1], np.float32(np.inf))
@@ -335,7 +336,7 @@ def _apart(codes: FloatArray) -> FloatArray:
 
 
 def _find(values: FloatArray, among: tuple[float, ...]) -> tuple[NDArray[np.intp], BoolArray]:
-    """The place of each value in a sorted list, and whether it is there at all."""
+    """Returns the index of each value in a sorted list, and True where it is in the list."""
     if not among:
         return np.zeros(len(values), dtype=np.intp), np.zeros(len(values), dtype=bool)
     listed = np.array(among)
@@ -357,23 +358,23 @@ def number_column_from(description: dict[str, Any]) -> NumberColumn:
 
 
 OUTERMOST = int(np.float32(1e5).view(np.int32))
-"""The place of a code beyond all others (see `Gaussianizer`) among the numbers of float32."""
+"""Index of a code beyond all others (see `Gaussianizer`) among the float32 numbers."""
 
 AT_ONCE = 1024
-"""Codes that are decoded together: hardly slower than one, and four times are enough for an end."""
+"""Codes that are decoded together: hardly slower than one, and four rounds find an end."""
 
 
 def codes_up_to(column: NumberColumn, numbers: FloatArray) -> FloatArray:
-    """The greatest code that decodes to each number or to less."""
+    """Returns the greatest code that decodes to each number or to less."""
     return _codes(_places(column, numbers, np.zeros(len(numbers), dtype=bool)))
 
 
 def code_range(
     column: NumberColumn, low: float | None, high: float | None
 ) -> tuple[float, float] | None:
-    """The least and the greatest code that decode to a number from `low` to `high`.
+    """Returns the least and the greatest code that decode to a number from `low` to `high`.
 
-    None stands for no bound there, and as an answer for no value of the column in between.
+    None is no bound; the result is None if the column has no value in between.
     """
     ends = np.array([np.nan if end is None else end for end in (low, high)])
     before, last = _places(column, ends, np.array([True, False]))
@@ -384,7 +385,7 @@ def code_range(
 
 
 def _between_codes(column: NumberColumn, ends: FloatArray) -> tuple[float, float] | None:
-    """The codes of the ends, if they have some: steps of great numbers are finer than float32."""
+    """Returns the codes of the ends, if any: steps of large numbers are finer than float32."""
     rounded = column.rounded(ends)
     inside = (rounded >= ends[0]) & (rounded <= ends[1])
     codes = column.encode(column.restore(ends))[0][inside]
@@ -392,7 +393,7 @@ def _between_codes(column: NumberColumn, ends: FloatArray) -> tuple[float, float
 
 
 def _places(column: NumberColumn, numbers: FloatArray, is_open: BoolArray) -> NDArray[np.int64]:
-    """The place of the last code that decodes to less than each number, or to it if not open."""
+    """Returns the index of the last code that decodes below each number, or to it if not open."""
     wanted = column.measurement.held(numbers)[:, None]
     low, high = np.full(len(numbers), -OUTERMOST), np.full(len(numbers), OUTERMOST)
     parts = max(2, AT_ONCE // max(1, len(numbers)))
@@ -407,6 +408,6 @@ def _places(column: NumberColumn, numbers: FloatArray, is_open: BoolArray) -> ND
 
 
 def _codes(places: NDArray[np.int64]) -> FloatArray:
-    """The numbers of float32 by their places: 0 is at 0, the next ones at 1 and -1."""
+    """Returns float32 numbers by index: 0 has index 0, the next ones 1 and -1."""
     sizes = np.abs(places).astype(np.int32).view(np.float32).astype(np.float64)
     return np.where(places < 0, -sizes, sizes)

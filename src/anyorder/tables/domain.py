@@ -204,7 +204,7 @@ class Tables(Domain):
     def refuse(self, source: str) -> None:
         """Refuses a table in another format, which would be learnt as a text."""
         from anyorder.errors import ConfigError
-        from anyorder.tables.csv_dialect import OTHERS, apparent_separator
+        from anyorder.tables.csv_dialect import SEPARATOR_NAMES, apparent_separator
 
         path = Path(source)
         if path.suffix.lower() in OTHER_TABLES:
@@ -215,7 +215,7 @@ class Tables(Domain):
         separator = apparent_separator(path) if path.is_file() else None
         if separator:
             raise ConfigError(
-                f'"{source}" looks like a table, with {OTHERS[separator]} in every line, but does '
+                f'"{source}" looks like a table, with {SEPARATOR_NAMES[separator]} in every line, but does '
                 f'not end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` '
                 "to learn its characters."
             )

@@ -1,30 +1,43 @@
-"""A model of several members that were trained apart: their conditionals are averaged."""
+"""Ensembles: averages of models that were trained separately.
 
-from collections.abc import Callable
+The members of an ensemble share one canonical order, and their conditionals are averaged: the
+result is one model with one path to every set. `TableMixture` combines fitted models of different
+orders, as a mixture of their joint distributions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from rich.console import Console
 
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.heads.mixed import AveragedConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.ensemble import EnsembleNetwork
 from anyorder.saving.run_folder import RunFolder
+from anyorder.tables.answers import TableAnswers
+from anyorder.tables.categories import CategoryColumn
+from anyorder.tables.columns import NumberColumn
+from anyorder.tables.questions import Names, listed_names, read_evidence
+from anyorder.tables.schema import TableSchema
 from anyorder.training.loop import Fit
 from anyorder.training.settings import TrainingSettings, is_first_process
 
 Training = Callable[[AnyOrderModel, TrainingSettings, Path | None], Fit]
-"""Trains one member in a folder."""
+"""Trains one ensemble member in a folder."""
 
-
-ROUNDS = 13
-"""How often a member should see each row before another pays."""
+EPOCHS = 13
+"""Epochs of an ensemble member before another member pays."""
 
 STEPS = 2000
-"""Steps of a member before another pays, however few the rows: the average of several that have
-learnt little is worse than one that has learnt more."""
+"""Steps of an ensemble member before another pays, however few the rows: the average of several
+underfitted members is worse than one that is trained longer."""
 
 CELLS_A_MINUTE = 1.3e6
 """Cells that are trained on in a minute of two cores, at the default size, or somewhat fewer."""
@@ -33,11 +46,11 @@ MOST_MEMBERS = 4
 
 
 def members_for(rows: int, columns: int, minutes: float, *, batch: int = 64) -> int:
-    """How many members the time allows, each trained on every row `ROUNDS` times, in enough steps.
+    """Returns the number of ensemble members that the time allows, at `EPOCHS` and `STEPS` each.
 
-    One model of a small table begins to learn its rows by heart while there is time left; the
-    average of several predicts better than one that is trained longer. Counted, not timed, so that
-    it is the same on every machine.
+    One model of a small table begins to overfit while there is time left; the average of several
+    predicts better than one that is trained longer. The work is counted, not timed, so that the
+    number is the same on every machine.
 
     Example:
         >>> members_for(300, 8, minutes=7), members_for(30_000, 15, minutes=7)
@@ -45,7 +58,7 @@ def members_for(rows: int, columns: int, minutes: float, *, batch: int = 64) -> 
         >>> members_for(300, 8, minutes=1), members_for(300, 8, minutes=2)
         (1, 2)
     """
-    cells = max(ROUNDS * rows, STEPS * batch) * columns
+    cells = max(EPOCHS * rows, STEPS * batch) * columns
     return max(1, min(MOST_MEMBERS, int(minutes * CELLS_A_MINUTE / cells)))
 
 
@@ -57,14 +70,14 @@ def train_members(
     *,
     progress: bool = False,
 ) -> Fit:
-    """Trains each member for its share of the time; gives how the last one went.
+    """Trains each ensemble member for its part of the time; returns the outcome of the last one.
 
     Args:
-        models: The members, trained in place.
-        training: Trains one.
-        settings: Of all together; a budget in steps is that of each.
-        folder: Where checkpoints go; each of several members has a folder of its own in it.
-        progress: Whether a line says which member is next.
+        models: The ensemble members, trained in place.
+        training: Function that trains one member.
+        settings: Settings of the whole training; a budget in steps is that of each member.
+        folder: Folder of checkpoints; each of several members has a subfolder.
+        progress: True prints which member is next.
     """
     if len(models) == 1:
         return training(models[0], settings, folder)
@@ -74,15 +87,15 @@ def train_members(
         RunFolder(folder).refuse_another(parts)
     for number, model in enumerate(models):
         own = replace(settings, minutes=minutes, seed=settings.seed + number)
-        place = None if folder is None else folder / parts[number]
+        subfolder = None if folder is None else folder / parts[number]
         if progress and is_first_process():
             Console(stderr=True).print(f"model {number + 1} of {len(models)}, to be averaged")
-        done = training(model, own, place)
-    return done
+        fit = training(model, own, subfolder)
+    return fit
 
 
 def joined(models: list[AnyOrderModel]) -> AnyOrderModel:
-    """One model of all members."""
+    """Returns one model of all ensemble members."""
     first = models[0]
     if len(models) == 1:
         return first
@@ -101,10 +114,130 @@ def joined(models: list[AnyOrderModel]) -> AnyOrderModel:
 
 
 def members_of(model: AnyOrderModel) -> list[AnyOrderModel]:
-    """The members of a model: itself, if it is one."""
+    """Returns the ensemble members of a model: itself, if it is a single one."""
     network, conditionals = model.network, model.conditionals
     if not isinstance(network, EnsembleNetwork):
         return [model]
     assert isinstance(conditionals, AveragedConditionals)
     pairs = zip(network.members, conditionals.members, strict=True)
     return [AnyOrderModel(model.schema, *pair, model.protocol) for pair in pairs]
+
+
+class TableMixture:
+    r"""The mixture p(x) = (p_1(x) + ... + p_k(x)) / k of fitted models.
+
+    Every model has its own path to a set. The evidence weights the models by Bayes' rule,
+
+        p(u | e) = sum_k w_k(e) p_k(u | e),    w_k(e) proportional to p_k(e),
+
+    so that p(u, e) = p(e) p(u | e) holds as far as it does for the models, and every conditional
+    sums to one. An average of log-likelihoods over orders is a lower bound that sums to less.
+
+    Args:
+        models: Models fitted on the same table, most usefully with different values of `order`.
+            They must agree on what has a probability: categories, their levels, and the repeated
+            values of numbers.
+    """
+
+    def __init__(self, models: Sequence[TableAnswers]) -> None:
+        self.models = list(models) if isinstance(models, Sequence) else []
+        if not self.models or not all(isinstance(model, TableAnswers) for model in self.models):
+            raise ConfigError(
+                f"`models` must be a list of one fitted TableModel or more; got {models!r}."
+            )
+        first, *others = (model._fitted() for model in self.models)
+        for other in others:
+            _check_alike(first, other)
+
+    def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
+        """Returns the log-likelihood of each row; see `TableModel.log_prob`."""
+        frame = self.models[0]._frame(X)
+        logs = [model.log_prob(frame, query=query, given=given) for model in self.models]
+        return np.asarray(_log_sum_exp(np.stack(logs) + self._log_weights(frame, given)))
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """Returns the mean log-likelihood of rows."""
+        del y
+        return float(self.log_prob(X).mean())
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Samples rows given values: for each a model by its weight, then a row from that model."""
+        check_count("n_samples", n_samples)
+        seed = None if random_state is None else check_seed(random_state, "random_state")
+        source = np.random.default_rng(seed)
+        if read_evidence(self.models[0].table_, given).regions:
+            raise QueryError("`given` must hold values here, no intervals or lists.")
+        known = pd.DataFrame({name: [value] for name, value in (given or {}).items()}, index=[0])
+        weights = np.exp(self._log_weights(known, list(known.columns))[:, 0])
+        counts = source.multinomial(n_samples, weights / weights.sum())
+        parts = [
+            model.sample(int(count), given=given, random_state=int(source.integers(2**31)))
+            for model, count in zip(self.models, counts, strict=True)
+            if count
+        ]
+        sampled = pd.concat(parts, ignore_index=True).iloc[source.permutation(n_samples)]
+        return sampled.reset_index(drop=True)
+
+    def _log_weights(self, frame: pd.DataFrame, given: Names) -> NDArray[np.float64]:
+        """Returns the log posterior weight of each model given evidence. ``(models, rows)``."""
+        names = listed_names(given, argument="given")
+        if not names:
+            return np.full((len(self.models), len(frame)), -np.log(len(self.models)))
+        context = [column.name for column in self.models[0].table_.context]
+        known = frame[[name for name in frame.columns if name in (*names, *context)]]
+        logs = np.stack([model.log_prob(known) for model in self.models])
+        return logs - _log_sum_exp(logs)
+
+
+class _Measure(NamedTuple):
+    """The base measure of a column: probabilities of these values, a density of others."""
+
+    kind: str
+    is_given: bool
+    masses: frozenset[Any]
+
+
+def _check_alike(first: TableSchema, other: TableSchema) -> None:
+    """Refuses tables whose likelihoods cannot be added: a density here, a probability there."""
+    if first.layout != other.layout:
+        raise ConfigError("`models` must be fitted on the same columns; theirs differ.")
+    if set(first.missing_values) != set(other.missing_values):
+        raise ConfigError("`models` must be fitted with the same `missing_values`; theirs differ.")
+    for name in first.layout:
+        one, two = _measure(first, name), _measure(other, name)
+        if one != two:
+            raise ConfigError(
+                f'`models` must agree on the type of columns; "{name}" {_difference(one, two)}. '
+                "Fit all of them on the same rows, with the same `types` and `context`."
+            )
+
+
+def _measure(table: TableSchema, name: str) -> _Measure:
+    if any(name == ignored.name for ignored in table.ignored):
+        return _Measure("ignored", False, frozenset())
+    column = table[name]
+    if isinstance(column, NumberColumn):
+        # As values: the numbers of times and of large integers have an origin of their own.
+        values = column.restore(np.array(column.atom_values)).tolist() if column.atom_values else ()
+        return _Measure(column.kind, column.context, frozenset(values))
+    assert isinstance(column, CategoryColumn)
+    return _Measure(column.kind, column.context, frozenset(column.levels))
+
+
+def _difference(one: _Measure, two: _Measure) -> str:
+    if one.kind != two.kind:
+        return f"is of type {one.kind} in one and {two.kind} in another"
+    if one.is_given != two.is_given:
+        return "is always given (`context`) in one of them only"
+    value = min(one.masses ^ two.masses, key=repr)
+    return f"has the level or repeated value {value!r} in one of them only"
+
+
+def _log_sum_exp(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.logaddexp.reduce(logs, axis=0)

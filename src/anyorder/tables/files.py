@@ -1,10 +1,9 @@
 """Tables in memory and in files, all as pandas frames.
 
 CSV (also tab-separated, also compressed) and Parquet are read whole or in chunks of bounded memory.
-What separates the cells of a CSV file, and what parts decimals, is told by its first lines:
-`dialects`, `decimals`.
-In CSV, what pandas takes for a gap is one: an empty cell, NA, N/A, NaN, NULL, None and their like.
-A "?" is text unless it is declared in `missing_values`.
+The first lines of a CSV file show the separators of its cells and decimals (`csv_dialect.py`).
+Missing values in CSV are those of pandas: an empty cell, NA, N/A, NaN, NULL, None and their like. A
+"?" is text unless it is declared in `missing_values`.
 """
 
 import bz2
@@ -21,16 +20,16 @@ import pandas as pd
 
 from anyorder.errors import ConfigError, SchemaError, check_choice, check_count
 from anyorder.tables.csv_dialect import (
-    GAPS,
-    NOTHING_TOLD,
+    MISSING_MARKERS,
+    NO_HINTS,
+    CsvHints,
     Dialect,
-    Told,
     check_header,
     csv_options,
     dialect_of,
-    in_sentences,
-    names_of_digits,
-    refuse_doubles,
+    digit_identifiers,
+    explained_errors,
+    refuse_duplicates,
     separator_of,
     with_points,
 )
@@ -42,16 +41,16 @@ PARQUET = (".parquet", ".pq")
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-"""What can be written piece by piece."""
+"""Compressed formats that can be written in chunks."""
 
 
 def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """A frame of what people have: a frame, an array, lists by name, records, polars or Arrow.
+    """Converts a frame, an array, a dict of lists, records, polars or Arrow to a pandas frame.
 
     Args:
         data: A pandas frame, a 2-d numpy array, a dict of lists, a list of dicts, or anything
             that has `to_pandas()`.
-        columns: The names of an array's columns; without them "x0", "x1" and so on.
+        columns: Names of an array's columns; "x0", "x1" and so on by default.
 
     Example:
         >>> as_frame(np.zeros((2, 3))).columns.tolist()
@@ -63,7 +62,7 @@ def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame
     if frame.columns.nlevels > 1:
         raise SchemaError("A table must have one row of column names; got several. Join them.")
     names = [_name(name, place) for place, name in enumerate(frame.columns)]
-    refuse_doubles(names)
+    refuse_duplicates(names)
     if not frame.shape[0] or not frame.shape[1]:
         raise SchemaError(
             f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
@@ -116,7 +115,7 @@ def _name(name: object, place: int) -> str:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file is a table by its ending."""
+    """Tests whether a file is a table by its suffix."""
     try:
         return bool(_kind(Path(path)))
     except ConfigError:
@@ -132,31 +131,31 @@ def read_table(
 ) -> pd.DataFrame:
     """Reads a .csv, .tsv (also compressed) or .parquet file.
 
-    What parts the decimals of the columns of a CSV file is in `attrs["decimals"]`; a model that is
+    The decimal separators of the columns of a CSV file are in `attrs["decimals"]`: a model that is
     fitted to the frame reads later files alike.
 
     Args:
-        path: Of the file; its ending says what it is.
-        missing_values: What else stands for a gap in it, such as "?" or -999.
-        text: Columns whose cells stay as they are written in a CSV file: 01234 is then no number.
-        decimal: What parts decimals in columns of a CSV file that do not show it: "." or ",".
+        path: Path of the file; its suffix is its format.
+        missing_values: Additional markers of missing values, such as "?" or -999.
+        text: Columns of a CSV file that are kept verbatim: 01234 is then not a number.
+        decimal: Decimal separator, "." or ",", of columns of a CSV file that do not show it.
     """
     if decimal:
         check_choice("decimal", decimal, SIGNS)
-    return read_written(path, Told(missing_values, {*text}, decimal=decimal))[0]
+    return read_written(path, CsvHints(missing_values, {*text}, decimal=decimal))[0]
 
 
-def read_written(path: str | Path, told: Told) -> tuple[pd.DataFrame, Dialect | None]:
-    """Reads a file, and how its cells are written if it is CSV; see `read_table`."""
+def read_written(path: str | Path, hints: CsvHints) -> tuple[pd.DataFrame, Dialect | None]:
+    """Reads a file, and its dialect if it is CSV; see `read_table`."""
     file = _existing(path)
-    with in_sentences(file):
+    with explained_errors(file):
         if _kind(file) in PARQUET:
-            return _without(_parquet().read_table(file).to_pandas(), told.missing_values), None
+            return _without(_parquet().read_table(file).to_pandas(), hints.missing_values), None
         usual = SEPARATORS[_kind(file)]
-        verbatim = {*told.text, *names_of_digits(file, separator_of(file, usual))}
-        told = told._replace(text=verbatim)
-        dialect = dialect_of(file, usual, told)
-        options = csv_options(dialect, told)
+        verbatim = {*hints.text, *digit_identifiers(file, separator_of(file, usual))}
+        hints = hints._replace(text=verbatim)
+        dialect = dialect_of(file, usual, hints)
+        options = csv_options(dialect, hints)
         frame = pd.read_csv(file, dtype=dict.fromkeys(verbatim, str), **options)
         frame = with_points(frame, dialect.decimals, text=verbatim)
         frame.attrs["decimals"] = dialect.decimals.as_read()
@@ -172,61 +171,69 @@ def read_chunks(
     untouched: Iterable[str] = (),
     decimals: Mapping[str, str] | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Reads a file in frames of at most so many rows, one at a time in memory; see `read_table`.
+    """Yields a file in frames of at most `rows` rows, one at a time in memory; see `read_table`.
 
     The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
-    Columns that are `untouched` have no gaps but empty cells: "NA" and "?" are what they say.
-    `decimals` are those of a model that the file is for.
+
+    Args:
+        path: Path of the file.
+        rows: Greatest number of rows of a chunk.
+        missing_values: Additional markers of missing values.
+        text: Columns that are kept verbatim.
+        untouched: Columns in which only empty cells are missing: "NA" and "?" are text there.
+        decimals: Decimal separators of the columns of a model that the file is for.
     """
     check_count("rows", rows)
     file, kept = _existing(path), {*untouched}
     if _kind(file) in PARQUET:
         return _parquet_chunks(_parquet(), file, rows, missing_values, kept)
-    return _csv_chunks(file, rows, Told(missing_values, {*text} | kept, decimals or {}), kept)
+    return _csv_chunks(file, rows, CsvHints(missing_values, {*text} | kept, decimals or {}), kept)
 
 
 def column_names(path: str | Path) -> list[str]:
-    """The names of the columns of a file; none of an empty Parquet file."""
+    """Returns the names of the columns of a file; none for an empty Parquet file."""
     file = _existing(path)
     if _kind(file) in PARQUET:
         return [str(name) for name in next(read_chunks(file, rows=1), pd.DataFrame()).columns]
-    with in_sentences(file):
+    with explained_errors(file):
         separator = separator_of(file, SEPARATORS[_kind(file)])
         check_header(file, separator)
         return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
 
 
-def written_like(path: str | Path, told: Told = NOTHING_TOLD) -> Dialect | None:
-    """How the cells of a CSV file are written; None for a Parquet file."""
+def written_like(path: str | Path, hints: CsvHints = NO_HINTS) -> Dialect | None:
+    """Infers the dialect of a CSV file; None for a Parquet file."""
     file = _existing(path)
     if _kind(file) in PARQUET:
         return None
-    with in_sentences(file):
-        return dialect_of(file, SEPARATORS[_kind(file)], told)
+    with explained_errors(file):
+        return dialect_of(file, SEPARATORS[_kind(file)], hints)
 
 
 def _parquet_chunks(
     parquet: Any, file: Path, rows: int, missing_values: Sequence[Any], untouched: set[str]
 ) -> Iterator[pd.DataFrame]:
-    with in_sentences(file), parquet.ParquetFile(file) as source:
+    with explained_errors(file), parquet.ParquetFile(file) as source:
         for batch in source.iter_batches(batch_size=rows):
             frame = batch.to_pandas()
             yield _without(frame, missing_values, among=[c for c in frame if c not in untouched])
 
 
-def _csv_chunks(file: Path, rows: int, told: Told, untouched: set[str]) -> Iterator[pd.DataFrame]:
-    with in_sentences(file):
-        dialect = dialect_of(file, SEPARATORS[_kind(file)], told)
-        options = csv_options(dialect, told)
+def _csv_chunks(
+    file: Path, rows: int, hints: CsvHints, untouched: set[str]
+) -> Iterator[pd.DataFrame]:
+    with explained_errors(file):
+        dialect = dialect_of(file, SEPARATORS[_kind(file)], hints)
+        options = csv_options(dialect, hints)
         if untouched:
-            gaps = [*GAPS, *options["na_values"]]
+            markers = [*MISSING_MARKERS, *options["na_values"]]
             names = column_names(file)
-            options["na_values"] = {name: "" if name in untouched else gaps for name in names}
+            options["na_values"] = {name: "" if name in untouched else markers for name in names}
             options["keep_default_na"] = False
-        kept = dict.fromkeys(told.text, str)
+        kept = dict.fromkeys(hints.text, str)
         with pd.read_csv(file, chunksize=rows, dtype=kept, **options) as source:
             for chunk in source:
-                yield with_points(chunk, dialect.decimals, text=told.text)
+                yield with_points(chunk, dialect.decimals, text=hints.text)
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
@@ -245,21 +252,20 @@ def write_chunks(
     path: str | Path,
     *,
     like: Path | None = None,
-    told: Told = NOTHING_TOLD,
+    hints: CsvHints = NO_HINTS,
 ) -> int:
-    """Writes frames one after another into one file; returns how many rows.
+    """Writes frames one after another into one file; returns the number of rows.
 
-    The file is written aside and takes its name at the end, so that it is there whole or not at
-    all. A link is written through.
+    The write is atomic: the file is written aside and renamed at the end. A link is followed.
 
     Args:
-        frames: All with the columns of the first one; Parquet also keeps its types.
+        frames: Frames with the same columns; Parquet also keeps the types of the first one.
         path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
-        like: A file whose separators and decimal commas are taken over, if its ending is the same.
-        told: What was known of that file when it was read.
+        like: A file whose dialect is used, if its suffix is the same.
+        hints: Declared properties of that file.
     """
     file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
-    dialect = _dialect_to_write(file, like, told)
+    dialect = _dialect_to_write(file, like, hints)
     write = partial(_write_csv, dialect=dialect) if dialect else _write_parquet
     if file.suffix.lower() in COMPRESSED and file.suffix.lower() not in STREAMS:
         raise ConfigError(f'A "{file.suffix}" file cannot be written; write .csv.gz or .parquet.')
@@ -275,12 +281,12 @@ def write_chunks(
     return rows
 
 
-def _dialect_to_write(file: Path, like: Path | None, told: Told) -> Dialect | None:
-    """That of the other file if it is of the same kind, else the plain one; None for Parquet."""
+def _dialect_to_write(file: Path, like: Path | None, hints: CsvHints) -> Dialect | None:
+    """Returns the dialect of `like` if its format is the same, else the plain one."""
     kind = _kind(file)
     if kind in PARQUET:
         return None
-    found = written_like(like, told) if like is not None and _kind(like) == kind else None
+    found = written_like(like, hints) if like is not None and _kind(like) == kind else None
     return found or Dialect(SEPARATORS[kind])
 
 
@@ -310,7 +316,7 @@ def _write_parquet(frames: Iterable[pd.DataFrame], file: Path) -> int:
 
 
 def _arrow(frame: pd.DataFrame, schema: Any) -> Any:
-    """A frame as an Arrow table, of a schema if one is given."""
+    """Converts a frame to an Arrow table, with a schema if one is given."""
     import pyarrow
 
     try:
@@ -321,7 +327,7 @@ def _arrow(frame: pd.DataFrame, schema: Any) -> Any:
             f"write a .csv file instead ({' '.join(str(part) for part in error.args)})."
         ) from error
     for place, field in enumerate(table.schema if schema is None else ()):
-        if pyarrow.types.is_null(field.type):  # empty in these rows: later ones may hold text
+        if pyarrow.types.is_null(field.type):  # all missing here: later rows may hold text
             empty = table.column(place).cast(pyarrow.string())
             table = table.set_column(place, field.with_type(pyarrow.string()), empty)
     return table
@@ -353,7 +359,7 @@ def _existing(path: str | Path) -> Path:
 def _without(
     frame: pd.DataFrame, missing_values: Sequence[Any], among: Sequence[Any] | None = None
 ) -> pd.DataFrame:
-    """The frame with a gap where a value of some columns was declared to mean one."""
+    """Returns the frame with missing values in place of declared markers, in some columns."""
     cleaned = frame.copy(deep=False)
     for name in frame.columns if among is None else among:
         hit = marked(frame[name], missing_values)

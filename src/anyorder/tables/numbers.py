@@ -1,15 +1,14 @@
-"""Numbers, dates and times as float64 numbers, and back to what they were.
+"""Numbers: invertible maps from the values of a column to float64, and on to normal scores.
 
-A column of whole numbers, decimals, dates, times with a zone or durations is one thing to a model:
-a real number. What it takes to turn one into the other is small, and kept here: an origin, a unit,
-a zone, the step to which the values are rounded, and the dtype to come back to.
+A column of whole numbers, decimals, dates, times with a zone or durations is a real number to a
+model. `Measurement` converts between the two: it holds an origin, a unit, a zone, the step to which
+values are rounded, and the dtype of the column.
 
-A fixed map from the values of a column to a scale on which they look like a standard normal.
-
-Money, counts and times span orders of magnitude and have long tails; a network and a mixture of
-densities want numbers near zero. The map is learned once from the quantiles of the data, then
-kept: strictly increasing, smooth, exactly invertible, and with a known derivative, so that a
-density on one scale is a density on the other.
+`Gaussianizer` maps these numbers to a scale on which they are about standard normal. Money, counts
+and times span orders of magnitude and have long tails; a network and a mixture of densities want
+numbers near zero. The map is fitted once to the quantiles of the data, then fixed: strictly
+increasing, smooth, exactly invertible, and with a known derivative, so that a density on one scale
+is a density on the other.
 
     t = (x - median) / scale       centred, in units of half the interquartile range
     u = asinh(t)                   linear near the centre, logarithmic in the tails
@@ -47,20 +46,21 @@ from anyorder.tables.parsing import (
 )
 
 MOST_KNOTS = 33
-"""More knots would follow the noise of the sample."""
+"""Greatest number of knots: more would fit the noise of the sample."""
 
 POINTS_BEYOND = 10
-"""So many points lie beyond the outermost knots: fewer would not fix a quantile."""
+"""Points beyond the outermost knots: fewer would not determine a quantile."""
 
 OUTER_SLOPES = (0.2, 5.0)
 """dz/du beyond the knots. The lower end keeps samples from running away, the upper one keeps
 |z| below 1e4 where |u|, at most 1420 for doubles, is greatest."""
 
 CLOSEST = 1e-7
-"""Knots nearer than this, or than this share of their range, are one: closer than float32 tells."""
+"""Knots nearer than this, or than this fraction of their range, are merged: float32 cannot resolve
+them."""
 
 FAR = 1e8
-"""From here on asinh(t) is log(2t) to the last digit, and squares need no 1."""
+"""From here on asinh(t) is log(2t) in double precision."""
 
 LARGEST = float(np.finfo(np.float64).max)
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -71,16 +71,16 @@ class Gaussianizer:
     """A strictly increasing smooth map of the real line, with its inverse and its derivative.
 
     Args:
-        median: Where `u` is zero.
-        scale: The unit of `t`.
-        knots: Places in `u`, ascending.
-        scores: The `z` of the knots, ascending.
+        median: Value at which `u` is zero.
+        scale: Unit of `t`.
+        knots: Values of `u` at the knots, ascending.
+        scores: Values of `z` at the knots, ascending.
         slopes: dz/du at the knots, positive; the outer ones hold beyond them too.
 
     Example:
         >>> scores = Gaussianizer.fit(np.arange(1001.0) ** 3)
-        >>> bool(abs(scores.forward(500.0**3)) < 0.01)
-        True
+        >>> scores.forward(np.array([100.0, 500.0, 900.0]) ** 3).round(2).tolist()
+        [-1.28, 0.0, 1.28]
     """
 
     median: float
@@ -91,12 +91,12 @@ class Gaussianizer:
 
     @classmethod
     def fit(cls, values: ArrayLike) -> "Gaussianizer":
-        """The map under which `values`, finite and at least one, look normal."""
+        """Fits the map under which `values`, finite and at least one, are about normal."""
         ordered = np.sort(np.asarray(values, dtype=np.float64).ravel())
         median = float(ordered[(len(ordered) - 1) // 2])
         affine = cls(median, _scale(ordered, median), (0.0,), (0.0,), (1.0,))
-        places, scores = _quantiles(ordered)
-        knots, kept = _apart(affine._bend(places)[0])
+        quantiles, scores = _quantiles(ordered)
+        knots, kept = _merged(affine._bend(quantiles)[0])
         if len(knots) < 2:
             return affine
         slopes = _slopes(knots, scores[kept])
@@ -109,11 +109,11 @@ class Gaussianizer:
         )
 
     def forward(self, x: ArrayLike) -> FloatArray:
-        """The `z` of values: finite, below 1e4 in size, for every finite double."""
+        """Returns the `z` of values: finite, |z| < 1e4, for every finite double."""
         return self._spline(self._bend(x)[0])[0]
 
     def inverse(self, z: ArrayLike) -> FloatArray:
-        """The values of `z`; what is beyond the doubles becomes the greatest of them."""
+        """Returns the values of `z`, clipped to the finite doubles."""
         z = np.asarray(z, dtype=np.float64)
         knots, scores, slopes = self._arrays()
         below = knots[0] + (z - scores[0]) / slopes[0]
@@ -125,12 +125,12 @@ class Gaussianizer:
         return self._unbend(u)
 
     def log_derivative(self, x: ArrayLike) -> FloatArray:
-        """The log of dz/dx: what is added to a log density of `z` to give one of `x`."""
+        """Returns log dz/dx: added to a log density of `z`, it gives one of `x`."""
         u, log_bend = self._bend(x)
         return np.log(self._spline(u)[1]) + log_bend
 
     def _bend(self, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """`u`, and log du/dx."""
+        """Returns `u`, and log du/dx."""
         half = np.asarray(x, dtype=np.float64) * 0.5 - self.median * 0.5  # cannot overflow
         with np.errstate(over="ignore"):
             t = half / self.scale * 2.0
@@ -151,7 +151,7 @@ class Gaussianizer:
         return np.clip(x, -LARGEST, LARGEST)
 
     def _spline(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """`z`, and dz/du."""
+        """Returns `z`, and dz/du."""
         knots, scores, slopes = self._arrays()
         below, above = u < knots[0], u > knots[-1]
         z = np.where(
@@ -171,7 +171,7 @@ class Gaussianizer:
 
 
 def _scale(ordered: FloatArray, median: float) -> float:
-    """Half the interquartile range; the standard deviation where that is zero; else 1."""
+    """Returns half the interquartile range; the standard deviation if that is zero; else 1."""
     last = len(ordered) - 1
     half_range = float(ordered[(3 * last + 3) // 4] * 0.5 - ordered[last // 4] * 0.5)
     if half_range > 0:
@@ -185,9 +185,9 @@ def _scale(ordered: FloatArray, median: float) -> float:
 
 
 def _quantiles(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Distinct values at evenly spaced normal scores, and the score of each.
+    """Returns distinct values at evenly spaced normal scores, and the score of each.
 
-    The score of a value that stands many times is that of the middle of its places.
+    The score of a repeated value is that of the middle of its ranks.
     """
     values, counts = np.unique(ordered, return_counts=True)
     count = len(ordered)
@@ -203,8 +203,8 @@ def _quantiles(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values, np.array([normal.inv_cdf(float(level)) for level in middles])
 
 
-def _apart(knots: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """The knots without those too near the one before, and their places."""
+def _merged(knots: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+    """Returns the knots without those too near the one before, and their indices."""
     least = CLOSEST * max(1.0, float(knots[-1] - knots[0]))
     kept = [0]
     for place in range(1, len(knots)):
@@ -214,7 +214,7 @@ def _apart(knots: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
 
 
 def _slopes(knots: FloatArray, scores: FloatArray) -> FloatArray:
-    """Slopes at the knots: geometric means of the chords on both sides, as in the reference."""
+    """Returns slopes at the knots: geometric means of the chords on both sides (the reference)."""
     widths = np.diff(knots)
     chords = np.log(np.diff(scores) / widths)
     inner = (widths[1:] * chords[:-1] + widths[:-1] * chords[1:]) / (widths[1:] + widths[:-1])
@@ -226,7 +226,7 @@ def _slopes(knots: FloatArray, scores: FloatArray) -> FloatArray:
 def _rational(
     u: FloatArray, knots: FloatArray, scores: FloatArray, slopes: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The rational-quadratic piece at `u` inside the knots, and its derivative."""
+    """Evaluates the rational-quadratic spline at `u` inside the knots, and its derivative."""
     k = np.searchsorted(knots, u, side="right").clip(1, len(knots) - 1) - 1
     width, height = knots[k + 1] - knots[k], scores[k + 1] - scores[k]
     chord, left, right = height / width, slopes[k], slopes[k + 1]
@@ -256,36 +256,36 @@ Measure = Literal["number", "datetime", "timedelta", "date"]
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 TIME_STEPS = (86400.0, 3600.0, 60.0, 1.0, 1e-3, 1e-6)
-"""Day, hour, minute, second, millisecond, microsecond: the steps that times are rounded to."""
+"""Steps that times are rounded to: day, hour, minute, second, millisecond, microsecond."""
 
 MOST_DECIMALS = 6
 EXACT = 2**53
-"""Up to here float64 holds every whole number."""
+"""Bound up to which float64 holds every whole number."""
 
 YEARS = (np.datetime64("0001-01-01", "s"), np.datetime64("9999-12-31", "s"))
-"""What Python's own dates can say; a sample beyond them is moved to the nearest end."""
+"""Range of Python's dates; a sample beyond it is clipped."""
 
 FARTHEST = 2**62
-"""So many units from the origin, at most: the sum of the two is then an int64."""
+"""Greatest distance from the origin in units: the sum of the two is then an int64."""
 
 LONGEST_SECONDS = 8.6e13
-"""What Python's timedelta can say."""
+"""Range of Python's timedelta."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """How the values of a column are numbers.
+    """The conversion between the values of a column and float64 numbers.
 
     Args:
         measure: "number", "datetime", "timedelta" or "date".
-        dtype: The pandas dtype to come back to.
-        unit: Of times: "s", "ms", "us" or "ns".
-        zone: The time zone of a datetime, or None for one without.
-        origin: What number 0 stands for: a whole number, or so many units since 1970. A value of
-            the column, so that float64 seconds keep their small digits.
-        resolution: The step that all values are multiples of, in numbers (times: in seconds).
+        dtype: The pandas dtype of the column.
+        unit: Unit of times: "s", "ms", "us" or "ns".
+        zone: Time zone of a datetime, or None.
+        origin: Value of number 0: a whole number, or units since 1970. It is a value of the
+            column, so that float64 seconds keep their last digits.
+        resolution: Step that all values are multiples of, in numbers (times: in seconds).
         decimal: True for Python's `Decimal`.
-        form: How dates are written as text, where it is not ISO 8601; see `date_forms`.
+        form: Form of dates that are text, if it is not ISO 8601; see `parsing.py`.
     """
 
     measure: Measure
@@ -299,7 +299,7 @@ class Measurement:
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> "Measurement":
-        """The measurement of a column of numbers or times with at least one value."""
+        """Infers the measurement of a column of numbers or times with at least one value."""
         values = plain(series)
         kind = types.infer_dtype(values, skipna=True) if values.dtype == object else ""
         if types.is_datetime64_any_dtype(values.dtype) or kind == "date":
@@ -313,9 +313,9 @@ class Measurement:
     def numbers(
         self, series: pd.Series, name: str, error: type[AnyOrderError] = QueryError
     ) -> FloatArray:
-        """The values as numbers; NaN where they are missing. Raises `error` at what is no value."""
+        """Returns the values as numbers, NaN where missing; raises `error` at an invalid one."""
         if self.measure == "number":
-            found = _whole(series, self.origin) if self.origin else None
+            found = _exact_integers(series, self.origin) if self.origin else None
             found = read_floats(series, name, error) - self.origin if found is None else found
             _refuse_infinities(found, series, name, error)
             return found
@@ -324,7 +324,7 @@ class Measurement:
         return np.where(gone, np.nan, seconds)
 
     def held(self, numbers: FloatArray) -> FloatArray:
-        """Numbers as the dtype of the column holds them: 0.1 is a little more in float32."""
+        """Rounds numbers to the precision of the column's dtype: float32 has no 0.1."""
         dtype = plain_dtype(dtype_of(self.dtype) or np.dtype(np.float64))
         if self.measure != "number" or self.decimal or not types.is_float_dtype(dtype):
             return numbers
@@ -332,7 +332,7 @@ class Measurement:
             return numbers.astype(dtype).astype(np.float64)
 
     def restore(self, numbers: FloatArray, missing: BoolArray, name: str) -> pd.Series:
-        """The values of numbers, rounded as the column is, in its dtype where that can be."""
+        """Converts numbers to values, rounded to the resolution, in the dtype if possible."""
         if self.measure == "number":
             return self._restored_numbers(numbers, missing, name)
         values = self._restored_times(numbers)
@@ -346,7 +346,7 @@ class Measurement:
     def _ticks(
         self, series: pd.Series, name: str, error: type[AnyOrderError]
     ) -> tuple[NDArray[np.int64], BoolArray]:
-        """Times as whole units (datetimes: since 1970 in UTC), and which are missing."""
+        """Returns times as whole units (datetimes: since 1970 in UTC), and True where missing."""
         if self.measure == "timedelta":
             times = read_durations(series, name, error)
         else:
@@ -368,7 +368,7 @@ class Measurement:
 
     def _restored_times(self, seconds: FloatArray) -> pd.Series:
         per = PER_SECOND[self.unit]
-        # Where a step is known the count of steps is exact, and seconds of nanoseconds are not.
+        # With a known step the count of steps is exact; seconds of nanoseconds are not.
         step = max(1, round((self.resolution or 0) * per))
         low, high = (end - self.origin for end in self._bounds())
         within = seconds.clip(max(low, -FARTHEST) / per, min(high, FARTHEST) / per)
@@ -378,7 +378,7 @@ class Measurement:
         return pd.Series(ticks.view(f"{kind}[{self.unit}]"))
 
     def _bounds(self) -> tuple[int, int]:
-        """The least and greatest ticks, with room for rounding."""
+        """Returns the least and greatest ticks, with room for rounding."""
         per, most = PER_SECOND[self.unit], 2**63 - 2**48
         if self.measure == "timedelta":
             return max(-most, int(-LONGEST_SECONDS * per)), min(most, int(LONGEST_SECONDS * per))
@@ -409,7 +409,7 @@ class Measurement:
         if self.origin:  # one by one, as Python's integers, which are exact
             exact = (int(number) + self.origin for number in whole.tolist())
             return np.array([min(max(number, low), high) for number in exact], dtype=dtype)
-        # The greatest int64 is no float: the float next to it is one too many.
+        # The greatest int64 is not a float64: the nearest one is too great by one.
         ends = (float(low), float(high)) if high < EXACT else np.nextafter((low, float(high)), 0)
         return whole.clip(*ends).astype(dtype)
 
@@ -445,7 +445,7 @@ def _of_datetimes(series: pd.Series, name: str, measure: Measure) -> Measurement
     zone = str(times.dt.tz) if isinstance(times.dtype, pd.DatetimeTZDtype) else None
     dtype = str(series.dtype)
     if zone is not None and dtype_of(str(times.dtype)) != times.dtype:
-        # A zone without a name, such as a file's, cannot be written down: the instants stay.
+        # A zone without a name, such as a file's, cannot be saved: the instants are kept.
         zone, dtype = "UTC", f"datetime64[{times.dtype.unit}, UTC]"
     first = Measurement(measure, dtype, unit=str(times.dt.unit), zone=zone)
     ticks, gone = first._ticks(times, name, SchemaError)
@@ -455,7 +455,7 @@ def _of_datetimes(series: pd.Series, name: str, measure: Measure) -> Measurement
 
 
 def _with_step(measured: Measurement, ticks: NDArray[np.int64]) -> Measurement:
-    """The measurement with the coarsest step that all ticks keep, counted from the origin."""
+    """Returns the measurement with the coarsest step that divides all ticks, from the origin."""
     per = PER_SECOND[measured.unit]
     for step in TIME_STEPS:
         count = round(step * per)
@@ -465,7 +465,7 @@ def _with_step(measured: Measurement, ticks: NDArray[np.int64]) -> Measurement:
 
 
 def _middle_integer(series: pd.Series) -> int:
-    """A value of the middle where int64 holds it, else 0: then the last digits are lost."""
+    """Returns the median if int64 holds it, else 0: then the last digits are lost."""
     values = series.dropna()
     if int(values.max()) >= 2**63:
         return 0
@@ -484,13 +484,13 @@ def _decimal_step(values: FloatArray, precision: np.dtype[Any]) -> float | None:
 
 
 def _difference(ticks: NDArray[np.int64], origin: int) -> FloatArray:
-    """Ticks - origin, exact before it becomes float64 unless that would overflow."""
+    """Returns ticks - origin, computed in int64 unless that would overflow."""
     rough = ticks.astype(np.float64) - float(origin)
     return np.where(np.abs(rough) < 2**62, (ticks - np.int64(origin)).astype(np.float64), rough)
 
 
-def _whole(series: pd.Series, origin: int) -> FloatArray | None:
-    """Great whole numbers less the origin, exactly; None where they are not whole."""
+def _exact_integers(series: pd.Series, origin: int) -> FloatArray | None:
+    """Returns large integers minus the origin, exactly; None if the dtype is not integer."""
     values = plain(series)
     if not types.is_integer_dtype(values.dtype) or types.is_unsigned_integer_dtype(values.dtype):
         return None

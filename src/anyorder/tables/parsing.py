@@ -1,19 +1,16 @@
-"""The values of a pandas column read as floats, times or durations, whatever they are stored as.
+"""Parsing: the values of a pandas column as floats, times or durations, whatever their dtype.
 
 The same column comes as int64 from one file, as text from another and as Arrow from a third.
-Reading is strict: what is no number or no time is an error that names the column and the value,
-never a silent gap.
+Parsing is strict: a value that is not a number or not a time is an error that names the column and
+the value, never a silent missing value.
 
-Numbers as people write them: 1234.5, 1,234.5, 1.234,5, 1 234,5, 1'234.5.
+Numbers have a decimal separator, "." or ","; the other one, spaces and apostrophes may separate
+thousands. 3,5 and 54.15 show the decimal separator, and so do 0.125 and 1.234.567. 1.234 and 50,876
+are ambiguous: three digits after one to three others may be decimals or thousands.
 
-A number is written with a sign for its decimals, "." or ",", and the other one may group thousands,
-as spaces and apostrophes may. 3,5 and 54.15 show which sign that is, and so do 0.125 and 1.234.567;
-1.234 and 50,876 do not: three digits after one to three others may be decimals or thousands.
-
-Dates that are written by day and month, such as 22.11.2022 or 11/22/2022.
-
-05/11/2022 alone does not tell which of the two comes first; a column does, once a day is above 12.
-A form is written as people write it: "dd.mm.yyyy", "m/d/yyyy", "dd.mm.yyyy HH:MM"; "" is ISO 8601.
+Dates may have the day or the month first, as in 22.11.2022 and 11/22/2022. 05/11/2022 alone is
+ambiguous; a column is not, once a day is above 12. A date form is written as "dd.mm.yyyy",
+"m/d/yyyy" or "dd.mm.yyyy HH:MM"; "" is ISO 8601.
 """
 
 import datetime
@@ -29,10 +26,10 @@ from pandas.api import types
 from anyorder.errors import AnyOrderError, SchemaError
 
 SIGNS = (".", ",")
-"""What may part decimals."""
+"""Decimal separators."""
 
 SPACES = " \u00a0\u202f'\u2019"
-"""What else groups thousands, whatever parts decimals."""
+"""Thousands separators that go with either decimal separator."""
 
 
 def _pattern(sign: str, other: str) -> re.Pattern[str]:
@@ -44,41 +41,41 @@ def _pattern(sign: str, other: str) -> re.Pattern[str]:
 PATTERNS = {".": _pattern(".", ","), ",": _pattern(",", ".")}
 
 
-def signs_of(cell: str) -> str:
-    """The signs of which each may part the decimals of a number; none if it is no number.
+def decimal_separators(cell: str) -> str:
+    """Returns the possible decimal separators of a number; "" if the cell is not a number.
 
     Example:
-        >>> [signs_of(cell) for cell in ("3,5", "0.125", "1.234", "1.234,5", "7", "a")]
+        >>> [decimal_separators(cell) for cell in ("3,5", "0.125", "1.234", "1.234,5", "7", "a")]
         [',', '.', '.,', ',', '.,', '']
     """
     return "".join(sign for sign in SIGNS if PATTERNS[sign].fullmatch(cell))
 
 
-def is_doubtful(cell: str) -> bool:
-    """Whether a number has another value with another sign for decimals, as 1.234 has."""
-    return any(sign in cell for sign in SIGNS) and signs_of(cell) == "".join(SIGNS)
+def is_ambiguous(cell: str) -> bool:
+    """Tests whether the value of a number depends on the decimal separator, as that of 1.234."""
+    return any(sign in cell for sign in SIGNS) and decimal_separators(cell) == "".join(SIGNS)
 
 
 def is_foreign(value: Any) -> TypeGuard[str]:
-    """Whether a text is a number that Python does not read, such as 3,5 or 1 234."""
-    if not isinstance(value, str) or not signs_of(value):
+    """Tests for text that is a number which Python does not parse, such as 3,5 or 1 234."""
+    if not isinstance(value, str) or not decimal_separators(value):
         return False
     return value.count(".") > 1 or any(sign in value.strip() for sign in f",{SPACES}")
 
 
-def group_in(cell: str) -> str:
-    """What may group the thousands of a number that Python does not read, in words."""
+def thousands_separator(cell: str) -> str:
+    """Returns the likely thousands separator of a number that Python does not parse, in words."""
     if any(space in cell.strip() for space in SPACES):
         return "a space"
-    return "a point" if "." in cell and signs_of(cell) == "," else "a comma"
+    return "a point" if "." in cell and decimal_separators(cell) == "," else "a comma"
 
 
 def plainly(cell: str, sign: str) -> str:
-    """A number as Python reads it.
+    """Returns a number in the notation that Python parses.
 
     Args:
-        cell: A number of that sign.
-        sign: What parts its decimals.
+        cell: A number with that decimal separator.
+        sign: The decimal separator.
 
     Example:
         >>> plainly("1.234,5", ","), plainly("7 876.63", "."), plainly("1.234", ".")
@@ -89,7 +86,7 @@ def plainly(cell: str, sign: str) -> str:
 
 
 ORDERS = ("dmy", "mdy")
-"""The day first, or the month."""
+"""Day first, or month first."""
 
 YEAR = re.compile(r"[12]\d{3}(-(0?[1-9]|1[0-2]))?")
 """A year, or a month of one."""
@@ -100,7 +97,7 @@ PART = re.compile(r"yyyy|dd?|mm?|HH:MM(?::SS)?")
 
 
 def days_of(text: object) -> tuple[str, str] | None:
-    """The first and the last day of a year or a month; None for all else.
+    """Returns the first and the last day of a year or a month; None for anything else.
 
     Example:
         >>> days_of("2024-02"), days_of("2024-02-01")
@@ -113,7 +110,7 @@ def days_of(text: object) -> tuple[str, str] | None:
 
 
 def possible_orders(values: Sequence[Any]) -> list[str]:
-    """The orders in which all values are dates with one separator; none where there is no such.
+    """Returns the orders in which all values are dates with one separator.
 
     Example:
         >>> possible_orders(["05/11/2022", "22/11/2022"])
@@ -129,7 +126,7 @@ def possible_orders(values: Sequence[Any]) -> list[str]:
 
 
 def form_of(values: Sequence[str], order: str) -> str:
-    """How dates of one order are written.
+    """Returns the form of dates of one order.
 
     Example:
         >>> form_of(["05/11/2022", "22/11/2022"], "dmy"), form_of(["5.1.2022 14:30"], "dmy")
@@ -144,7 +141,7 @@ def form_of(values: Sequence[str], order: str) -> str:
 
 
 def as_iso(value: Any, form: str) -> Any:
-    """A date in a form as ISO 8601; all else, and what is no date of the calendar, as it is.
+    """Converts a date of a form to ISO 8601; returns anything else unchanged.
 
     Example:
         >>> as_iso("22.11.2022", "dd.mm.yyyy"), as_iso("2022-11-22", "dd.mm.yyyy")
@@ -157,18 +154,18 @@ def as_iso(value: Any, form: str) -> Any:
 
 
 def in_form(times: pd.Series, form: str) -> pd.Series:
-    """Times as they are written, with a longer clock where it takes one; a gap stays one.
+    """Formats times in a form, with more of the clock where needed; missing values stay missing.
 
     Example:
         >>> times = pd.Series(pd.to_datetime(["2022-11-05", "2022-11-05T14:30"], format="ISO8601"))
         >>> in_form(times, "d.m.yyyy").tolist()
         ['5.11.2022', '5.11.2022 14:30']
     """
-    return times.map(lambda time: _whole(time, form), na_action="ignore").astype(object)
+    return times.map(lambda time: _lossless(time, form), na_action="ignore").astype(object)
 
 
-def _whole(time: pd.Timestamp, form: str) -> str:
-    """One time as it is written, with nothing lost; ISO 8601 has fractions of seconds."""
+def _lossless(time: pd.Timestamp, form: str) -> str:
+    """Formats one time without loss; fractions of seconds take ISO 8601."""
     if time.microsecond or time.nanosecond:
         return time.isoformat(sep=" ")
     day = form.partition(" ")[0]
@@ -177,7 +174,7 @@ def _whole(time: pd.Timestamp, form: str) -> str:
 
 
 def example(time: datetime.datetime, form: str) -> str:
-    """One time as it is written."""
+    """Formats one time in a form."""
     parts = {
         "d": f"{time.day}",
         "dd": f"{time.day:02d}",
@@ -191,7 +188,7 @@ def example(time: datetime.datetime, form: str) -> str:
 
 
 def _iso(date: re.Match[str], order: str) -> str | None:
-    """A date of an order as ISO 8601; None where the calendar has no such day."""
+    """Converts a date of an order to ISO 8601; None if the calendar has no such day."""
     first, second = int(date[1]), int(date[3])
     day, month = (first, second) if order == "dmy" else (second, first)
     try:
@@ -203,14 +200,14 @@ def _iso(date: re.Match[str], order: str) -> str | None:
 
 
 EXAMPLE = datetime.datetime(2024, 5, 31, 18)
-"""A date whose day is no month."""
+"""A date whose day cannot be a month."""
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 
 def dtype_of(text: str) -> Any:
-    """The pandas dtype that a string names, or None where pandas cannot read its own name."""
+    """Returns the pandas dtype that a string names, or None if pandas cannot parse the name."""
     try:
         return types.pandas_dtype(text)
     except (TypeError, NotImplementedError, ImportError):
@@ -218,12 +215,12 @@ def dtype_of(text: str) -> Any:
 
 
 def plain_dtype(dtype: Any) -> Any:
-    """The numpy dtype under a nullable or Arrow one."""
+    """Returns the numpy dtype under a nullable or Arrow one."""
     return getattr(dtype, "numpy_dtype", dtype)
 
 
 def as_dtype(values: pd.Series, text: str, *, missing: BoolArray | None = None) -> pd.Series:
-    """Values in the dtype that `text` names; a dtype without gaps gives way to float64."""
+    """Converts to the dtype that `text` names, or to float64 if it cannot hold missing values."""
     dtype = dtype_of(text)
     gone = missing is not None and bool(missing.any())
     if dtype is None or isinstance(dtype, pd.SparseDtype):
@@ -236,12 +233,12 @@ def as_dtype(values: pd.Series, text: str, *, missing: BoolArray | None = None) 
 
 
 def plain(series: pd.Series) -> pd.Series:
-    """A series of numpy's or pandas' own dtypes: no categories, Arrow or sparse ones."""
+    """Converts to numpy's or pandas' own dtypes: no categories, Arrow or sparse ones."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         under = dtype.categories.dtype if len(dtype.categories) else object
         if isinstance(under, np.dtype) and under.kind in "iub" and series.isna().any():
-            under = "boolean" if under.kind == "b" else "Int64"  # numpy's have no gaps
+            under = "boolean" if under.kind == "b" else "Int64"  # numpy's hold no missing values
         return plain(series.astype(under))
     if isinstance(dtype, pd.SparseDtype):
         return series.sparse.to_dense()
@@ -263,7 +260,7 @@ def _from_arrow(series: pd.Series) -> pd.Series:
 
 
 def read_floats(series: pd.Series, name: str, error: type[AnyOrderError]) -> FloatArray:
-    """The values as float64, NaN for gaps; text is parsed."""
+    """Returns the values as float64, NaN where missing; text is parsed."""
     values = plain(series)
     if types.is_complex_dtype(values.dtype):
         raise error(f'Column "{name}" must hold real numbers; it holds complex ones.')
@@ -273,14 +270,14 @@ def read_floats(series: pd.Series, name: str, error: type[AnyOrderError]) -> Flo
     if types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype):
         codes, distinct = distinct_values(values, name, error)
         table = [_float(value, values, name, error) for value in distinct]
-        return np.array([*table, np.nan])[codes]  # code -1, a gap, takes the last
+        return np.array([*table, np.nan])[codes]  # code -1, a missing value, takes the last
     raise error(f'Column "{name}" must hold numbers; got {values.dtype}.')
 
 
 def distinct_values(
     series: pd.Series, name: str, error: type[AnyOrderError] = SchemaError
 ) -> tuple[NDArray[np.intp], list[Any]]:
-    """The place of each row's value among the distinct ones (-1 for a gap), and these."""
+    """Returns the index of each row's value among the distinct ones (-1: missing), and these."""
     try:
         codes, distinct = pd.factorize(series)
     except TypeError:
@@ -292,7 +289,7 @@ def distinct_values(
 
 
 def row_of(series: pd.Series, value: Any) -> str:
-    """Where a value stands first, in words; nothing where there is one row only."""
+    """Returns the first row of a value, in words; "" if there is one row only."""
     if len(series) == 1:
         return ""
     codes, distinct = pd.factorize(series)
@@ -306,26 +303,26 @@ def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError])
         if is_foreign(value):
             raise error(
                 f'Column "{name}" must hold numbers; got {value!r}{row_of(series, value)}. Write '
-                f"decimals with a point, and thousands without {group_in(value)}."
+                f"decimals with a point, and thousands without {thousands_separator(value)}."
             ) from None
-        fits = error is SchemaError  # later, a table is read as it was declared then
+        fits = error is SchemaError  # later tables are read as declared in training
         remedy = "declare it as one (missing_values)" if fits else "leave the cell empty"
         raise error(
             f'Column "{name}" must hold numbers; got {value!r}{row_of(series, value)}. If it '
-            f"stands for a gap, {remedy}."
+            f"stands for a missing value, {remedy}."
         ) from None
 
 
 def read_datetimes(
     series: pd.Series, name: str, error: type[AnyOrderError], *, form: str = ""
 ) -> pd.Series:
-    """The values as datetime64, NaT for gaps; ISO 8601 text and Python's dates are parsed.
+    """Returns the values as datetime64, NaT where missing; ISO 8601 and Python's dates are parsed.
 
     Args:
-        series: Of any dtype.
-        name: For messages.
-        error: What is raised where a value is no time.
-        form: Another form that text may have; see `date_forms`.
+        series: A series of any dtype.
+        name: Name of the column in messages.
+        error: Class of the error for a value that is not a time.
+        form: Another form that text may have.
     """
     values = plain(series)
     if types.is_datetime64_any_dtype(values.dtype):
@@ -341,7 +338,7 @@ def read_datetimes(
 
 
 def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError], form: str) -> pd.Series:
-    """ISO 8601 text, or Python's datetimes; with a zone they become UTC."""
+    """Parses ISO 8601 text or Python's datetimes; those with a zone become UTC."""
     codes, written = distinct_values(values, name, error)
     distinct = [as_iso(value, form) for value in written]
     zones = {_has_zone(value) for value in distinct}
@@ -370,7 +367,7 @@ def _parsed_times(values: pd.Series, name: str, error: type[AnyOrderError], form
 
 
 def _iso_hint(value: Any) -> str:
-    """How to write a date; a German one is said as it should be."""
+    """Returns how to write a date; a German one is converted."""
     try:
         day = datetime.datetime.strptime(str(value).strip(), "%d.%m.%Y")
     except ValueError:
@@ -386,7 +383,7 @@ def _has_zone(value: Any) -> bool:
 
 
 def read_durations(series: pd.Series, name: str, error: type[AnyOrderError]) -> pd.Series:
-    """The values as timedelta64, NaT for gaps; text is parsed."""
+    """Returns the values as timedelta64, NaT where missing; text is parsed."""
     values = plain(series)
     if types.is_timedelta64_dtype(values.dtype):
         return values

@@ -1,9 +1,9 @@
-"""Tables: a frame becomes codes `x (rows, variables)` and gaps `missing`, and comes back.
+"""The schema of a table: encodes a frame as codes `x (rows, variables)` and `missing`, and decodes.
 
-`TableSchema` is what was learned about the columns in training, and all of it: it is saved with a
-model as JSON. The variables are the columns that can be asked, in the order of the frame, then the
-context columns, which are always given. A context column has no gaps for the model, so a gap there
-is a value: one more level of a category, or a companion variable that says "is missing".
+`TableSchema` is everything that was learned about the columns in training; it is saved with a model
+as JSON. The variables are the columns that can be queried, in the order of the frame, then the
+context columns, which are always given. The model has no missing context, so a missing value there
+is a value: one more level of a category, or a companion variable "is missing".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from anyorder.tables.type_inference import COLUMN_TYPES, infer_column, marked
 from anyorder.variables import Schema, Variable
 
 FORMAT = 1
-"""The version of the description; raised when an old one could be misread."""
+"""Version of the description; increased when an old one could be misread."""
 
 
 class Ignored(NamedTuple):
-    """A column of the frame that is no variable: its dtype, and why."""
+    """A column of the frame that is not a variable, with its dtype and the reason."""
 
     name: str
     dtype: str
@@ -46,15 +46,15 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What the columns of a table are to a model.
+    """The columns of a table as variables of a model.
 
     Args:
-        layout: The names of all columns of the frame, in its order.
-        query: The columns that can be asked, in the order of the model.
-        context: The columns that are always given.
-        ignored: The columns that are no variables.
-        missing_values: What stands for a gap, besides NaN and its like.
-        decimals: What parted the decimals of columns in the CSV file that was trained on.
+        layout: Names of all columns of the frame, in its order.
+        query: Columns that can be queried, in the order of the model.
+        context: Columns that are always given.
+        ignored: Columns that are not variables.
+        missing_values: Markers of missing values, besides NaN and its like.
+        decimals: Decimal separators of columns in the CSV file that was trained on.
 
     Example:
         >>> frame = pd.DataFrame({"age": [41.5, 30.25, 22.0], "job": ["nurse", "clerk", None]})
@@ -83,15 +83,15 @@ class TableSchema:
         context: Sequence[str] = (),
         order: Sequence[str] | None = None,
     ) -> "TableSchema":
-        """Learns what the columns of a frame are.
+        """Infers the columns of a frame.
 
         Args:
-            frame: As `as_frame` gives it; `read_table` notes in it how numbers were written.
-            types: What a column is, where its values do not say it: "number", "category",
+            frame: Result of `as_frame`, or of `read_table`, which adds the decimal separators.
+            types: Types of columns, where values do not show them: "number", "category",
                 "boolean", "datetime", "dmy" or "mdy" (dates with the day or the month first) or
                 "ignore".
-            missing_values: What stands for a gap, such as "?" or -999.
-            context: Columns that are always given and never asked.
+            missing_values: Markers of missing values, such as "?" or -999.
+            context: Columns that are always given and never queried.
             order: Columns that come first in the model, in this order; the others follow in the
                 order of the frame.
         """
@@ -113,7 +113,7 @@ class TableSchema:
         query.sort(key=lambda column: first.get(column.name, len(first)))
         if not query:
             raise SchemaError(
-                "A table must have a column that can be asked; all of them are ignored, empty or "
+                "A table must have a column that can be queried; all of them are ignored, empty or "
                 "context."
             )
         given = tuple(column for column in columns if column.context)
@@ -122,7 +122,7 @@ class TableSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that can be asked, in the order of the model."""
+        """The columns that can be queried, in the order of the model."""
         return tuple(column.name for column in self.query)
 
     @cached_property
@@ -139,11 +139,11 @@ class TableSchema:
         raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
 
     def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
-        """The same, with rows that were trained on later: what was seen of numbers.
+        """Returns the schema with the ranges of numbers extended to rows trained on later.
 
         Args:
-            x: As `encode` gives them. Shape ``(rows, columns)``.
-            have: Which of them are there. Shape ``(rows, vars)``.
+            x: Codes from `encode`. Shape ``(rows, columns)``.
+            have: False where a value is missing. Shape ``(rows, vars)``.
         """
         query = tuple(
             column.widened(x[have[:, place], place].double().numpy())
@@ -156,10 +156,10 @@ class TableSchema:
     def encode(
         self, frame: pd.DataFrame, *, needs: Sequence[str] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The codes of a frame, and what is missing in it.
+        """Returns the codes of a frame, and its missing values.
 
         A column that the frame lacks is missing in every row; one that the model does not know is
-        passed over. Dtypes may differ from training as far as the values can be read.
+        ignored. Dtypes may differ from training as long as the values can be parsed.
 
         Args:
             frame: Rows to encode.
@@ -182,11 +182,11 @@ class TableSchema:
     def decode(
         self, x: Tensor | NDArray[Any], missing: Tensor | NDArray[Any] | None = None
     ) -> pd.DataFrame:
-        """The frame of codes: all columns in their order, in the dtypes that they had.
+        """Returns the frame of codes: all columns in their order and dtypes.
 
         Args:
             x: Codes. Shape ``(rows, variables)``.
-            missing: What to leave empty. Shape ``(rows, N)``.
+            missing: Cells to leave empty. Shape ``(rows, N)``.
         """
         codes, gaps = _array(x), None if missing is None else _array(missing).astype(bool)
         found: dict[str, pd.Series] = {}
@@ -205,10 +205,10 @@ class TableSchema:
         return pd.DataFrame({name: found[name] for name in self.layout})
 
     def log_density_factors(self, frame: pd.DataFrame) -> Tensor:
-        """What to add to log densities of codes to have them in the units of the columns.
+        """Returns the log Jacobians: added to log densities of codes, they give those in the units.
 
         Returns:
-            float64, shape ``(rows, N)``: 0 for categories, atoms, gaps and columns not there.
+            float64, shape ``(rows, N)``: 0 for categories, atoms, missing values and columns.
         """
         factors = np.zeros((len(frame), len(self.query)))
         for place, column in enumerate(self.query):
@@ -219,10 +219,10 @@ class TableSchema:
         return torch.from_numpy(factors)
 
     def in_units(self, codes: Tensor) -> Tensor:
-        """Codes of the columns of numbers that can be asked, in their units.
+        """Converts codes of the query columns of numbers to their units.
 
         Args:
-            codes: Shape ``(rows, numbers)``.
+            codes: Codes of these columns. Shape ``(rows, numbers)``.
         """
         columns = [column for column in self.query if isinstance(column, NumberColumn)]
         each = zip(columns, codes.T.cpu().numpy(), strict=True)
@@ -230,7 +230,7 @@ class TableSchema:
         return torch.stack(found, dim=1).to(codes.device)
 
     def summary(self) -> list[Line]:
-        """What each column was taken for, in the order of the frame, for people."""
+        """Returns the type of each column, in the order of the frame, for people."""
         lines = {
             column.name: Line(column.name, column.kind, ", ".join(column.details))
             for column in (*self.query, *self.context)
@@ -239,7 +239,7 @@ class TableSchema:
         return [lines[name] for name in self.layout]
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_description` reads them back to an equal schema."""
+        """Returns plain values for JSON; `from_description` reads them back to an equal schema."""
         return {
             "format": FORMAT,
             "layout": list(self.layout),
@@ -270,7 +270,7 @@ class TableSchema:
             raise SchemaError(f"This is not a table written by anyorder ({error!r}).") from error
 
     def _variables(self, column: Column) -> tuple[Variable, ...]:
-        """The variables of a context column: itself, and whether it is missing if it may be."""
+        """Returns the variables of a context column: itself, and "is missing" if it may be."""
         if isinstance(column, CategoryColumn) or not column.missing_share:
             return (column.variable,)
         name = f"{column.name} is missing"
@@ -287,14 +287,14 @@ class TableSchema:
                 )
 
     def _read(self, column: Column, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
-        """The codes of a column and its gaps; where the frame lacks it, all is a gap."""
+        """Returns the codes of a column and its missing values; all if the frame lacks it."""
         if column.name not in frame.columns:
             return np.zeros(len(frame)), np.ones(len(frame), dtype=bool)
         series = frame[column.name]
         hit = marked(series, self.missing_values)
         if not hit.any():
             return column.encode(series)
-        # Without the marked rows, whose values may be no values of the column at all.
+        # Without the marked rows, whose values may be invalid for the column.
         codes, gone = np.zeros(len(frame)), hit.copy()
         if isinstance(column, CategoryColumn) and column.context:
             codes[hit] = len(column.levels)
@@ -307,8 +307,8 @@ class TableSchema:
             return [codes, gone.astype(np.float64)]
         if isinstance(column, NumberColumn) and gone.any():
             raise QueryError(
-                f'Column "{column.name}" is always given and had no gaps in training; row '
-                f"{frame.index[np.flatnonzero(gone)[0]]} has one. Fill it."
+                f'Column "{column.name}" is always given and had no missing values in training; '
+                f"row {frame.index[np.flatnonzero(gone)[0]]} has one. Fill it."
             )
         return [codes]
 
@@ -350,7 +350,7 @@ def _known(
 
 
 def _plain_marker(marker: Any) -> Any:
-    """A marker that JSON can hold; the infinities as text, which is found as a number too."""
+    """Converts a marker to JSON; the infinities become text, which matches numbers too."""
     value = marker.item() if isinstance(marker, np.generic) else marker
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
@@ -362,7 +362,7 @@ def _array(values: Tensor | NDArray[Any]) -> NDArray[Any]:
 
 
 def _empty(rows: int, dtype: str) -> pd.Series:
-    """Nothing but gaps, in a dtype if it can hold them."""
+    """Returns missing values, in a dtype if it can hold them."""
     values = pd.Series([None] * rows, dtype=object)
     if dtype == "object":
         return values

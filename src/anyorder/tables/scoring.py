@@ -43,7 +43,7 @@ from anyorder.lattice.query_laws import ConditionalQueries
 from anyorder.tables.answers import CHECKED_ROWS, How
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column
-from anyorder.tables.csv_dialect import Told
+from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, RowPrint, Skill, column_skill
 from anyorder.tables.files import as_frame, column_names, read_chunks
@@ -176,11 +176,11 @@ def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.Da
         start += len(frame)
 
 
-def told_by(table: TableSchema, file: Path) -> Told:
+def told_by(table: TableSchema, file: Path) -> CsvHints:
     """What a model tells of a file: its gaps, what is no number in it, and its decimals."""
     numbers = {c.name for c in (*table.query, *table.context) if not _is_text(c)}
     text = [name for name in column_names(file) if name not in numbers]
-    return Told(table.missing_values, text, table.decimals)
+    return CsvHints(table.missing_values, text, table.decimals)
 
 
 def _is_text(column: Column) -> bool:

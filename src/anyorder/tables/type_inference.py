@@ -1,10 +1,11 @@
-"""Which kind of column a series is, when nobody said so.
+"""Type inference: the type of a column that was not declared.
 
-The rules, first match first: booleans are booleans; numbers are numbers, but flags (just 0 and 1)
-are categories; times are numbers; pandas' categories are categories; text all of which is numbers,
-or all of which is dates, by ISO 8601 or with a day above 12 (22.11.2022), is that; text that is
-half numbers, or numbers and signs such as "?", is refused, because a marker would turn an amount
-into a category of thousands of levels; other text is a category.
+The first rule that applies decides. Booleans are booleans. Numbers are numbers, but flags (just 0
+and 1) are categories. Times are numbers. The categories of pandas are categories. Text is numbers
+if all of it is numbers, and dates if all of it is dates, by ISO 8601 or with a day above 12
+(22.11.2022). Text that is half numbers, or numbers and signs such as "?", is refused, because a
+marker of missing values would turn an amount into a category of thousands of levels. Other text is
+a category.
 """
 
 import re
@@ -26,28 +27,28 @@ from anyorder.tables.parsing import (
     BoolArray,
     distinct_values,
     form_of,
-    group_in,
     is_foreign,
     plain,
     possible_orders,
     read_datetimes,
     read_durations,
     read_floats,
+    thousands_separator,
 )
 
 ColumnType = Literal["number", "category", "boolean", "datetime", "dmy", "mdy", "ignore"]
-"""What a caller may declare a column to be; "dmy" are dates with the day first."""
+"""Types that a caller may declare; "dmy" are dates with the day first."""
 
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
 
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 NAME_OF_DIGITS = re.compile(r"\s*(0\d+|\d{17,})\s*")
-"""Digits after a zero, such as a postcode, or more of them than a double holds, such as that of an
-account: a name, not a number."""
+"""Digits with a leading zero, such as a postcode, or more digits than float64 holds, such as an
+account: an identifier, not a number."""
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 MOSTLY = 0.5
-"""From this share of numbers on, a column of text and numbers is refused."""
+"""From this fraction of numbers on, a column of text and numbers is refused."""
 
 
 def infer_column(
@@ -57,13 +58,13 @@ def infer_column(
     missing_share: float | None = None,
     context: bool = False,
 ) -> Column:
-    """The column of a series, at least one value of which is there.
+    """Infers the column of a series with at least one value.
 
     Args:
-        series: Its name is that of the column.
-        declared: A `ColumnType` but "ignore"; without it, `column_type`.
-        missing_share: The share of gaps, where the series does not hold all of them.
-        context: True where the column is always given.
+        series: Values; its name is that of the column.
+        declared: A `ColumnType` other than "ignore"; `column_type` by default.
+        missing_share: Fraction of missing values, if the series does not hold all of them.
+        context: True if the column is always given.
     """
     if isinstance(series.dtype, pd.SparseDtype):
         series = plain(series)  # comes back dense: a model fills in what was zero
@@ -81,7 +82,7 @@ def infer_column(
 
 
 def column_type(series: pd.Series) -> ColumnType:
-    """The kind of a series by its dtype, or by its values where they are text or objects."""
+    """Infers the type of a series from its dtype, or from its values if they are objects."""
     name, dtype = str(series.name), series.dtype
     if isinstance(dtype, pd.CategoricalDtype | pd.IntervalDtype):
         return "category"
@@ -124,11 +125,14 @@ def _type_of_objects(series: pd.Series, name: str) -> ColumnType:
     if numeric[codes[present]].mean() >= MOSTLY or (numeric.any() and are_signs):
         place = int(np.flatnonzero(present & ~numeric[codes])[0])
         odd = distinct[codes[place]]
-        remedy = f"Declare {odd!r} as a gap (missing_values), or the column as categories (types)."
+        remedy = (
+            f"Declare {odd!r} as a missing value (missing_values), or the column as categories "
+            "(types)."
+        )
         if is_foreign(odd):
             remedy = (
-                f"Write decimals with a point, and thousands without {group_in(odd)}; if they are "
-                "no numbers, declare the column as categories (types)."
+                f"Write decimals with a point, and thousands without {thousands_separator(odd)}; "
+                "if they are no numbers, declare the column as categories (types)."
             )
         raise SchemaError(
             f'Column "{name}" looks like numbers but holds {odd!r} (row {series.index[place]}). '
@@ -175,7 +179,7 @@ def _are_dates(distinct: Sequence[Any]) -> bool:
 
 
 def _as_numbers(series: pd.Series) -> pd.Series:
-    """Text and objects as the numbers that they hold: int64 where all are whole, else float64."""
+    """Parses text and objects as numbers: int64 if all are whole, else float64."""
     name, values = str(series.name), plain(series)
     if types.is_bool_dtype(values.dtype):
         return values.astype("Int64" if values.isna().any() else "int64")
@@ -194,17 +198,17 @@ def _as_numbers(series: pd.Series) -> pd.Series:
 
 
 def _is_whole(value: Any) -> bool:
-    """A whole number that float64 holds exactly, and that is written without a point."""
+    """Tests for a whole number that float64 holds exactly, written without a point."""
     if isinstance(value, str):
         return value.strip().lstrip("+-").isdecimal() and abs(int(value)) < 2**53
     return isinstance(value, int | np.integer) and abs(int(value)) < 2**53
 
 
 def _date_form(series: pd.Series, kind: str) -> str:
-    """How the dates of a column are written; "" for ISO 8601 and what is no text.
+    """Infers the form of the dates of a column; "" for ISO 8601 and for values that are not text.
 
-    Points mean that the day comes first, as it does wherever they are used; slashes and dashes must
-    show it by a day above 12, or be declared.
+    With points the day comes first, as it does wherever they are used. With slashes and dashes a
+    day above 12 must show it, or the column be declared.
     """
     name, values = str(series.name), plain(series)
     if not (types.is_object_dtype(values.dtype) or types.is_string_dtype(values.dtype)):
@@ -221,7 +225,7 @@ def _date_form(series: pd.Series, kind: str) -> str:
             f'Column "{name}" holds dates such as {dates[0]!r}, and none tells whether the day or '
             f'the month comes first. Declare it as "dmy" or "mdy" (types, --types {name}=dmy).'
         )
-    # Where there is no order for all, reading them in that of most finds those that are wrong.
+    # If no order fits all, parsing in the order of most of them reports the others.
     found = [order for date in dates for order in possible_orders([date])]
     return form_of(dates, orders[0] if orders else max(ORDERS, key=found.count))
 
@@ -232,9 +236,9 @@ def _as_datetimes(series: pd.Series, form: str) -> pd.Series:
 
 
 def marked(series: pd.Series, markers: Sequence[Any]) -> BoolArray:
-    """Which rows hold a value that was declared to mean a gap.
+    """Returns True for rows that hold a declared marker of missing values.
 
-    A marker is found as a number, and as text: -999, -999.0 and "-999" are one marker.
+    A marker matches as a number and as text: -999, -999.0 and "-999" are one marker.
     """
     values = plain(series)
     if not markers or types.is_datetime64_any_dtype(values.dtype):

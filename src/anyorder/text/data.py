@@ -1,6 +1,6 @@
-"""Text: a file becomes codes of characters; a row of the model is a chunk of them.
+"""Text as codes of characters; a row of the model is a chunk of them.
 
-Three sources: text8, any text file with the characters that it holds, and the text that ships with
+There are three sources: text8, any text file with its own alphabet, and the text that ships with
 Python itself (the language reference behind ``help()``), so that everything runs with no download.
 """
 
@@ -23,19 +23,19 @@ SPLIT = (0.90, 0.05, 0.05)
 """Train, validation and test, in the order of the text: the public split of text8."""
 
 HOLE = "_"
-"""What stands for an unknown character where people type text with holes."""
+"""Marker of a queried character in text that people type."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text as codes, split in the order in which it is written.
+    """A text as codes, split in its own order.
 
     Args:
-        name: What to call it in tables; says so where it is not all of a public data set.
+        name: Name in tables; it says so if this is not all of a public data set.
         alphabet: The characters, in the order of their codes.
-        train: Codes. Shape ``(length,)``.
-        valid: Codes.
-        test: Codes.
+        train: Codes of the training part. Shape ``(length,)``.
+        valid: Codes of the validation part.
+        test: Codes of the test part.
     """
 
     name: str
@@ -73,7 +73,7 @@ def _text8_bytes(path: Path) -> bytes:
 
 
 def load_text(path: str | Path) -> Text:
-    """Reads any UTF-8 text; its alphabet is the characters that it holds."""
+    """Reads any UTF-8 text; its alphabet is its distinct characters."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -87,7 +87,7 @@ def load_text(path: str | Path) -> Text:
 
 
 def embedded_text() -> Text:
-    """The language reference that ships with Python, in the alphabet of text8."""
+    """Returns the language reference that ships with Python, in the alphabet of text8."""
     from pydoc_data.topics import topics
 
     letters = "".join(topics[name] for name in sorted(topics)).lower()
@@ -96,13 +96,13 @@ def embedded_text() -> Text:
 
 
 def text_schema(alphabet: str, length: int) -> Schema:
-    """The variables of a chunk: its characters, by their places."""
+    """Returns the variables of a chunk: its characters, by position."""
     check_count("length", length)
     return Schema(tuple(Variable.categorical(f"char{i}", tuple(alphabet)) for i in range(length)))
 
 
 def encode(text: str, alphabet: str) -> Tensor:
-    """The codes of characters. Shape ``(length,)``."""
+    """Returns the codes of characters. Shape ``(length,)``."""
     codes = {character: code for code, character in enumerate(alphabet)}
     for place, character in enumerate(text):
         if character not in codes:
@@ -114,21 +114,21 @@ def encode(text: str, alphabet: str) -> Tensor:
 
 
 def decode(codes: Tensor, alphabet: str) -> str:
-    """The text of codes."""
+    """Returns the text of codes."""
     return "".join(alphabet[code] for code in codes.tolist())
 
 
 def shown(alphabet: str) -> str:
-    """An alphabet as people read it."""
+    """Formats an alphabet for people."""
     return f'"{alphabet}"' if len(alphabet) <= 40 else f'"{alphabet[:37]}..."'
 
 
 class Crops:
-    """Chunks that begin anywhere in a text: what training draws.
+    """Random chunks of a text, for training.
 
     Args:
-        codes: The text. Shape ``(characters,)``.
-        length: Of a chunk.
+        codes: Codes of the text. Shape ``(characters,)``.
+        length: Length of a chunk.
     """
 
     def __init__(self, codes: Tensor, length: int) -> None:
@@ -141,21 +141,21 @@ class Crops:
         self.codes, self.length = codes, length
 
     def describe(self) -> dict[str, str | int]:
-        """Which text this is: its length and a hash of its codes."""
+        """Returns what identifies the text: its length and a hash of its codes."""
         digest = hashlib.sha256(self.codes.to(torch.int32).numpy().tobytes()).hexdigest()
         return {"characters": len(self.codes), "length": self.length, "sha256": digest}
 
     def batch(
         self, step: int, size: int, *, generator: torch.Generator
     ) -> tuple[Tensor, Tensor | None]:
-        """Random chunks ``(size, length)``; no character is missing."""
-        del step  # crops are drawn anew each time
+        """Samples chunks ``(size, length)``; no character is missing."""
+        del step  # the generator is seeded for it
         starts = torch.randint(len(self.codes) - self.length + 1, (size, 1), generator=generator)
         return self.codes[starts + torch.arange(self.length)].long(), None
 
 
 def chunks(codes: Tensor, length: int, rows: int) -> Tensor:
-    """So many chunks, evenly spread over a text and not overlapping: what evaluation reads."""
+    """Returns at most `rows` chunks, evenly spaced and disjoint, for evaluation."""
     check_count("rows", rows)
     whole = len(codes) // length
     if whole < 1:

@@ -1,1 +1,1 @@
-"""Training: objectives and one loop, on one process or many, that can be resumed."""
+"""Training: the objectives and one resumable loop, for one process or many."""

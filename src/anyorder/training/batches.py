@@ -1,9 +1,9 @@
-"""What a step is trained on: a function of the seed and of the number of the step.
+"""Batches: the rows and queries of a step, as a function of the seed and the step alone.
 
-So a run that was resumed sees what it would have seen, and several processes agree on the batch
-without a word: each draws all of it and keeps its own rows.
+A resumed run therefore sees the batches of an undisturbed one. Several processes agree on a batch
+without communication: each samples all of it and keeps its own rows.
 
-Rows of a table in memory, as training draws them: all of them once before any of them twice.
+`Rows` serves a table in memory, epoch by epoch: every row once before any row twice.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from anyorder.training.settings import TrainingSettings
 
 
 class Rows:
-    """Rows in a random order, a new one each time round.
+    """Rows of a tensor in random order, reshuffled every epoch.
 
     Args:
         x: Values. Shape ``(rows, columns)``.
-        available: Which variables each row has, ``(rows, vars)``; None where all have all.
-        weights: How much each row counts, ``(rows,)``; alike by default. Rows are then drawn with
-            these odds, again and again.
-        seed: Of the orders.
-        noise: The scale of normal noise that is added to what is drawn, anew each time; one number,
-            or one a column. It keeps densities from growing without end on values that repeat.
+        available: True for the variables that each row has, ``(rows, vars)``; None for all of them.
+        weights: Weights of the rows, ``(rows,)``. With weights, rows are sampled in proportion to
+            them, with replacement.
+        seed: Seed of the shuffles.
+        noise: Standard deviation of normal noise that is added to every sampled row; one number,
+            or one a column. It keeps densities from growing without bound on repeated values.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Rows:
         return len(self.x)
 
     def describe(self) -> dict[str, str | int]:
-        """Which rows these are: how many, and a hash of them and of their noise."""
+        """Returns what identifies the rows: their number, and a hash of them and their noise."""
         digest = hashlib.sha256()
         noise = self.noise if self.noise.any() else None
         for part in (self.x, self.available, self.weights, noise):
@@ -66,7 +66,7 @@ class Rows:
     def batch(
         self, step: int, size: int, *, generator: torch.Generator
     ) -> tuple[Tensor, Tensor | None]:
-        """The rows of a step, and what each of them has."""
+        """Returns the rows of a step, and which variables each of them has."""
         index = self._index(step, size, generator)
         x = self.x[index]
         if self.noise.any():
@@ -76,43 +76,43 @@ class Rows:
     def _index(self, step: int, size: int, generator: torch.Generator) -> Tensor:
         if self.weights is not None:
             return categorical(self.weights.double(), size, generator=generator)
-        rounds, places = divmod(step * size, len(self.x))
+        epoch, start = divmod(step * size, len(self.x))
         found: list[Tensor] = []
         while size:
-            part = self._order(rounds)[places : places + size]
+            part = self._order(epoch)[start : start + size]
             found.append(part)
-            size, rounds, places = size - len(part), rounds + 1, 0
+            size, epoch, start = size - len(part), epoch + 1, 0
         return torch.cat(found)
 
-    def _shuffle(self, rounds: int) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + rounds)
+    def _shuffle(self, epoch: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         return torch.randperm(len(self.x), generator=generator)
 
 
 MicroBatch = tuple[Tensor, tuple[Tensor, ...]]
-"""Values, and what the objective drew for them."""
+"""Values, and what the objective sampled for them."""
 
 
 class TrainingData(Protocol):
-    """Where rows come from.
+    """A source of rows to train on.
 
-    A method `describe() -> dict` may say which rows these are, in plain values; a run is then not
-    gone on with on others.
+    It may have a method `describe() -> dict` that identifies the rows in plain values: a run is
+    then resumed on the same rows only.
     """
 
     def batch(
         self, step: int, size: int, *, generator: torch.Generator
     ) -> tuple[Tensor, Tensor | None]:
-        """The rows of a step, on the CPU, as a function of these arguments alone.
+        """Returns the rows of a step, on the CPU, as a function of these arguments alone.
 
         Args:
-            step: The number of the step, from 0.
-            size: How many rows.
-            generator: The source of randomness, seeded for this step.
+            step: Number of the step, from 0.
+            size: Number of rows.
+            generator: Source of randomness, seeded for this step.
 
         Returns:
-            Values ``(size, vars)``, and which of them each row has, booleans of the same shape;
-            None where all rows have all.
+            Values ``(size, vars)``, and booleans of the same shape, True where a row has a value;
+            None in their place if nothing is missing.
         """
         ...
 
@@ -126,14 +126,14 @@ def micro_batches(
     team: Team,
     step: int,
 ) -> Iterator[MicroBatch]:
-    """The rows of this process in each micro-batch of a step, and the questions on them."""
+    """Yields the rows of this process in each micro-batch of a step, and the queries on them."""
     x, available = _rows(data, settings, step, len(model.schema))
-    questions = step_generator(settings.seed, step, "questions")
+    generator = step_generator(settings.seed, step, "questions")
     size, micro = settings.batch // settings.draws, settings.batch // settings.accumulate
     mine = team.rows(micro)
     for first in range(0, settings.batch, size):
         have = None if available is None else available[first : first + size]
-        drawn = objective.draw(model, size, available=have, generator=questions)
+        drawn = objective.draw(model, size, available=have, generator=generator)
         for start in range(0, size, micro):
             rows = slice(start + mine.start, start + mine.stop)
             values = x[first : first + size][rows].to(team.device)
@@ -163,15 +163,15 @@ def check_rows(settings: TrainingSettings, team: Team) -> None:
 
 
 def step_generator(seed: int, step: int, purpose: str) -> torch.Generator:
-    """A generator for one purpose in one step."""
+    """Returns a generator for one purpose in one step."""
     return torch.Generator().manual_seed(_step_seed(seed, step, purpose))
 
 
 @contextmanager
 def scoped_seed(seed: int, step: int, purpose: str, *, device: torch.device) -> Iterator[None]:
-    """Seeds the global generators for a block, and gives them back as they were.
+    """Seeds the global generators for a block, and restores their state after it.
 
-    Dropout takes no generator, so this is how it becomes a function of the step.
+    Dropout takes no generator: this makes it a function of the step.
     """
     number = _step_seed(seed, step, purpose)
     on_cuda = device.type == "cuda"
@@ -183,6 +183,6 @@ def scoped_seed(seed: int, step: int, purpose: str, *, device: torch.device) -> 
 
 
 def _step_seed(seed: int, step: int, purpose: str) -> int:
-    """Hashed, so that neighbouring seeds and steps have nothing in common."""
+    """Returns a hash of the arguments: neighbouring seeds and steps have nothing in common."""
     digest = hashlib.sha256(f"{seed}/{step}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

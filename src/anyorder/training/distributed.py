@@ -1,7 +1,7 @@
-"""Several processes that train one model together, on torch's own DDP and FSDP2.
+"""Distributed training: the processes of one training, on torch's own DDP and FSDP2.
 
-`torchrun` starts them; nothing here does. Alone or together, the training loop is the same: a
-`Team` of one has nothing to agree on.
+`torchrun` starts the processes; nothing here does. The training loop is the same for one process
+and for many: a `Team` of one has nothing to communicate.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder.errors import AnyOrderError, ConfigError
 from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import PathNetwork
-from anyorder.training.settings import place_and_number
+from anyorder.training.settings import rank_and_world_size
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Team:
-    """The processes that train together, seen from one of them.
+    """The process group of a training, seen from one of its processes.
 
     Args:
-        device: Where this process computes.
+        device: Device of this process.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -45,23 +45,23 @@ class Team:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """True in the process that writes."""
         return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether there are no others."""
+        """True if there is one process only."""
         return self.size == 1
 
     def total(self, value: Tensor) -> float:
-        """The sum of a number over all processes."""
+        """Returns the sum of a number over all processes."""
         if not self.is_alone:
             value = value.clone()
             dist.all_reduce(value)
         return value.item()
 
     def greatest(self, *values: float) -> list[float]:
-        """The greatest of each number over all processes: what they agree on."""
+        """Returns the maximum of each number over all processes, so that all use the same."""
         if self.is_alone:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -69,26 +69,26 @@ class Team:
         return numbers.tolist()
 
     def share(self, read: Callable[[], Any]) -> Any:
-        """What the first process reads, or the error that it meets, in all processes."""
+        """Broadcasts what the first process reads, or raises its error in all processes."""
         if self.is_alone:
             return read()
-        parcel: list[Any] = [None]
+        message: list[Any] = [None]
         if self.is_first:
             try:
-                parcel = [read()]
+                message = [read()]
             except AnyOrderError as error:
-                parcel = [error]
-        dist.broadcast_object_list(parcel, src=0, device=self.device)
-        if isinstance(parcel[0], AnyOrderError):
-            raise parcel[0]
-        return parcel[0]
+                message = [error]
+        dist.broadcast_object_list(message, src=0, device=self.device)
+        if isinstance(message[0], AnyOrderError):
+            raise message[0]
+        return message[0]
 
     def rows(self, size: int) -> slice:
-        """The rows of a batch that are this process's."""
+        """Returns the slice of a batch that belongs to this process."""
         return slice(self.rank * size // self.size, (self.rank + 1) * size // self.size)
 
     def place(self, model: AnyOrderModel, *, shard: bool) -> AnyOrderModel:
-        """The model that this process trains: the same weights everywhere, or a share of them."""
+        """Returns the model that this process trains: all of its weights, or a shard of them."""
         if shard and self.is_alone:
             raise ConfigError('`sharding` "fsdp" needs several processes: start with torchrun.')
         if self.is_alone:
@@ -98,7 +98,7 @@ class Team:
         return _sharded(model, self) if shard else model
 
     def wrap(self, loss: nn.Module) -> nn.Module:
-        """The module whose backward averages gradients over the processes.
+        """Wraps a loss so that its backward pass averages gradients over the processes.
 
         A network must use all its parameters in every pass, as all networks here do.
         """
@@ -109,53 +109,53 @@ class Team:
 
 
 def _join(device: torch.device) -> None:
-    """Joins the processes that torchrun started, once for the life of this one."""
-    if place_and_number()[1] > 1 and dist.is_available() and not dist.is_initialized():
+    """Joins the process group that torchrun started, once in the life of this process."""
+    if rank_and_world_size()[1] > 1 and dist.is_available() and not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        import_module("torch.distributed.fsdp")  # after the group it would keep that alive
+        import_module("torch.distributed.fsdp")  # imported later, it would keep the group alive
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(_leave)
 
 
 def _leave() -> None:
-    """Ends the group and its threads.
+    """Destroys the process group and its threads.
 
-    A thread that lives on and lets go of a tensor while Python ends aborts the process.
+    A thread that outlives Python's shutdown and then frees a tensor aborts the process.
     """
     gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _let_go(mesh: "DeviceMesh") -> None:
-    """Takes a mesh's hold off its group: caches of torch keep the mesh to the end of Python."""
+def _release_groups(mesh: "DeviceMesh") -> None:
+    """Drops a mesh's references to its groups: torch caches the mesh until Python ends."""
     getattr(mesh, "_pg_registry", {}).clear()
 
 
 def _sharded(model: AnyOrderModel, team: Team) -> AnyOrderModel:
-    """A copy of the model whose parts are shared out; the user's own stays whole.
+    """Returns a copy of the model whose weights are sharded; the user's model stays whole.
 
-    The network is gathered as one: it calls its blocks by several verbs, not by their forward.
+    The network is gathered as a whole, because it calls its blocks by other methods than forward.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(team.device.type, (team.size,))
-    atexit.register(_let_go, mesh)  # what is registered last is done first: before `_leave`
-    mine = copy.deepcopy(model)
-    for part in (mine.network, mine.conditionals):
-        # Given back after each forward, so that an evaluation never sees weights of before.
+    atexit.register(_release_groups, mesh)  # registered last, so it runs before `_leave`
+    sharded = copy.deepcopy(model)
+    for part in (sharded.network, sharded.conditionals):
+        # Resharded after each forward, so that an evaluation never sees stale weights.
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
     if isinstance(model.network, PathNetwork):
-        for verb in ("encode", "ask", "tell"):
-            register_fsdp_forward_method(mine.network, verb)
-    return mine
+        for method in ("encode", "ask", "tell"):
+            register_fsdp_forward_method(sharded.network, method)
+    return sharded
 
 
 @contextmanager
 def syncing(loss: nn.Module, model: AnyOrderModel, *, last: bool) -> Iterator[None]:
-    """Around a micro-batch: gradients travel after the last one only."""
+    """Synchronises gradients after the last micro-batch of a step only."""
     with ExitStack() as stack:
         if isinstance(loss, DistributedDataParallel) and not last:
             stack.enter_context(loss.no_sync())
@@ -163,41 +163,41 @@ def syncing(loss: nn.Module, model: AnyOrderModel, *, last: bool) -> Iterator[No
             if _is_sharded(part):
                 part.set_requires_gradient_sync(last)
                 stack.enter_context(warnings.catch_warnings())
-                # It warns of logits that are a view, lest they be changed in place: they are not.
+                # FSDP warns that outputs which are views must not be changed in place: none is.
                 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         yield
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor gathered from all processes, on the CPU."""
-    full = tensor.full_tensor() if _is_shared_out(tensor) else tensor
+    """Returns a tensor gathered from all processes, on the CPU."""
+    full = tensor.full_tensor() if _is_dtensor(tensor) else tensor
     return full.detach().to("cpu", copy=True)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds; writing to it writes to the tensor."""
-    return tensor.to_local() if _is_shared_out(tensor) else tensor
+    """Returns the shard of a tensor that this process holds, as a view."""
+    return tensor.to_local() if _is_dtensor(tensor) else tensor
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
-    """A whole tensor, shared out as another one is."""
+    """Returns a whole tensor with the device and the sharding of another one."""
     value = value.to(model.device)
-    if not _is_shared_out(model):
+    if not _is_dtensor(model):
         return value
     from torch.distributed.tensor import distribute_tensor
 
     return distribute_tensor(value, model.device_mesh, model.placements)
 
 
-# Modules and tensors that are shared out are told by their verbs: to import their classes takes
-# half a second of every command, and nearly nobody has any.
+# Sharded modules and tensors are recognised by their methods: importing their classes would cost
+# every command half a second, and few trainings are sharded.
 
 
 def _is_sharded(part: object) -> TypeGuard["FSDPModule"]:
-    """Whether it is an FSDPModule."""
+    """Tests for an FSDPModule."""
     return hasattr(part, "set_requires_gradient_sync")
 
 
-def _is_shared_out(tensor: Tensor) -> TypeGuard["DTensor"]:
-    """Whether it is a DTensor."""
+def _is_dtensor(tensor: Tensor) -> TypeGuard["DTensor"]:
+    """Tests for a DTensor."""
     return hasattr(tensor, "full_tensor")

@@ -1,4 +1,4 @@
-"""The state of a training: a model, its optimiser, and the averages and copies of its weights."""
+"""The learner: a model in training, its optimiser, and the averages and copies of its weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,16 +16,17 @@ from anyorder.training.losses import Objective
 from anyorder.training.settings import TrainingSettings, autocast
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-"""What AdamW remembers of a parameter."""
+"""The state that AdamW keeps for a parameter."""
 
 AVERAGE_START = 10
-"""The average over s steps has decay (1 + s) / (10 + s) at most: it forgets the first weights."""
+"""After s steps the moving average has decay (1 + s) / (10 + s) at most: it forgets the start."""
 
 UNDECAYED = (nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+"""Modules without weight decay."""
 
 
 class SummedLoss(nn.Module):
-    """The loss of a micro-batch as a forward, because that is where DDP and FSDP listen."""
+    """The loss of a micro-batch as a module: DDP and FSDP hook into `forward`."""
 
     def __init__(self, model: AnyOrderModel, objective: Objective) -> None:
         super().__init__()
@@ -33,18 +34,18 @@ class SummedLoss(nn.Module):
         self.objective = objective
 
     def forward(self, x: Tensor, *drawn: Tensor) -> Tensor:
-        """The sum over the rows."""
+        """Returns the sum of the losses of the rows."""
         return self.objective.loss(self.model, x, drawn).sum()
 
 
 class Learner:
-    """Updates a model, and knows which weights it would return.
+    """Updates a model, and keeps the weights that the training will return.
 
     Args:
         model: The model.
-        objective: What is minimised.
-        settings: How.
-        team: Who takes part.
+        objective: The objective to minimise.
+        settings: The settings of the training.
+        team: The processes that train together.
     """
 
     def __init__(
@@ -66,15 +67,15 @@ class Learner:
         self.loss = team.wrap(loss).train()
 
     def learn(self, batches: Sequence[MicroBatch], rate: float) -> tuple[Tensor, Tensor]:
-        """One step; gives this process's share of the loss, and the norm of the gradient.
+        """Takes one step; returns this process's part of the loss, and the gradient's norm.
 
-        The gradient is that of the mean over the rows of all processes, however they are shared
-        out: each adds the sum over its rows, divided by the number of all.
+        The gradient is that of the mean over the rows of all processes, however the rows are
+        divided: each process adds the sum over its rows, divided by the number of all rows.
         """
         self.rate = rate
         total = torch.zeros((), device=self.team.device)
-        for place, (x, drawn) in enumerate(batches, start=1):
-            with syncing(self.loss, self.model, last=place == len(batches)):
+        for number, (x, drawn) in enumerate(batches, start=1):
+            with syncing(self.loss, self.model, last=number == len(batches)):
                 with autocast(self.settings.precision, self.team.device.type):
                     loss = self.loss(x, *drawn) / self.settings.batch
                 # Times the number of processes, because their gradients are averaged.
@@ -84,8 +85,7 @@ class Learner:
 
     @torch.no_grad()
     def _update(self) -> Tensor:
-        slopes = [w.grad for w in self.parameters.values() if w.grad is not None]
-        norm = get_total_norm(slopes)
+        norm = get_total_norm([w.grad for w in self.parameters.values() if w.grad is not None])
         if self.settings.clip is not None:
             clip_grads_with_norm_(self.parameters.values(), self.settings.clip, norm)
         for group in self.optimizer.param_groups:
@@ -95,8 +95,8 @@ class Learner:
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     @torch.no_grad()
-    def remember(self, steps: int) -> None:
-        """Moves the average towards the weights that `steps` steps led to."""
+    def update_average(self, steps: int) -> None:
+        """Moves the average towards the weights after `steps` steps."""
         if self.settings.ema is not None:
             decay = min(self.settings.ema, (1 + steps) / (AVERAGE_START + steps))
             mean = [local(tensor) for tensor in self.average.values()]
@@ -106,10 +106,10 @@ class Learner:
     def answering(
         self, shield: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Iterator[AnyOrderModel]:
-        """The model as it would answer now: with the average of its weights, without dropout.
+        """Yields the model as it would be returned now: with averaged weights, without dropout.
 
         Args:
-            shield: A context that an interrupt waits for the end of: weights are exchanged in it.
+            shield: Context whose end interrupts wait for; weights are exchanged in it.
         """
         exchanged = False
         try:
@@ -127,19 +127,19 @@ class Learner:
 
     @torch.no_grad()
     def keep_best(self) -> None:
-        """Keeps the weights that would be returned now."""
+        """Copies the weights that would be returned now."""
         self.best = self._copy({**self.weights, **self.average})
 
     def result(self) -> dict[str, Tensor]:
-        """The weights to return, whole: the best if they were kept, else the average or the last.
+        """Returns the gathered weights: the best if they were kept, else the average or the last.
 
-        All processes must ask.
+        All processes must call this.
         """
         chosen = self.best or {**self.weights, **self.average}
         return {name: whole(tensor) for name, tensor in chosen.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, whole. All processes must ask."""
+        """Returns all tensors that the next step depends on, gathered. All processes must call."""
         groups = {"weights": self.weights, "average": self.average, "best": self.best}
         for key in MOMENTS:
             groups[key] = {
@@ -149,16 +149,16 @@ class Learner:
             }
         return {
             f"{group}/{name}": whole(tensor)
-            for group, members in groups.items()
-            for name, tensor in members.items()
+            for group, tensors in groups.items()
+            for name, tensor in tensors.items()
         }
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state` gave."""
+        """Restores what `state` returned."""
         groups: dict[str, dict[str, Tensor]] = {}
-        for place, tensor in state.items():
-            group, _, name = place.partition("/")
+        for path, tensor in state.items():
+            group, _, name = path.partition("/")
             groups.setdefault(group, {})[name] = tensor
         _put(self.weights, groups.get("weights", {}))
         _put(self.average, groups.get("average", {}))
@@ -176,7 +176,7 @@ class Learner:
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        """The average takes the place of the weights, one tensor at a time, and back again."""
+        """Exchanges the weights and their average, one tensor at a time."""
         for name, mean in self.average.items():
             weight, average = local(self.parameters[name]), local(mean)
             kept = weight.clone()
@@ -185,15 +185,15 @@ class Learner:
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    free: dict[nn.Parameter, bool] = {}  # of weight decay; a tied weight is free if one use is
+    undecayed: dict[nn.Parameter, bool] = {}  # a tied weight is undecayed if one of its uses is
     for owner in model.modules():
         for name, weight in owner.named_parameters(recurse=False):
-            alone = isinstance(owner, UNDECAYED) or name == "bias" or weight.ndim < 2
-            free[weight] = free.get(weight, False) or alone
-    trained = [weight for weight in free if weight.requires_grad]
+            exempt = isinstance(owner, UNDECAYED) or name == "bias" or weight.ndim < 2
+            undecayed[weight] = undecayed.get(weight, False) or exempt
+    trained = [weight for weight in undecayed if weight.requires_grad]
     groups = [
-        {"params": [w for w in trained if not free[w]], "weight_decay": settings.weight_decay},
-        {"params": [w for w in trained if free[w]], "weight_decay": 0.0},
+        {"params": [w for w in trained if not undecayed[w]], "weight_decay": settings.weight_decay},
+        {"params": [w for w in trained if undecayed[w]], "weight_decay": 0.0},
     ]
     rate, betas = settings.learning_rate, settings.betas
     return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)

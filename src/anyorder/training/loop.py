@@ -1,23 +1,20 @@
-"""Training: one plain loop for a CPU, a GPU, or several processes.
+"""The training loop: one plain loop for a CPU, a GPU, or several processes.
 
 A step is a function of the weights, the seed and its number (`batches.py`), so a run that was
-stopped and resumed has the bits of one that was not. Between two steps the loop agrees with the
-other processes, evaluates, and saves; Ctrl-C is heard there and nowhere else.
-
-Numbers that are almost zero are zero while a model trains.
-
-Where attention is sharp, gradients get so small that their floats are denormal (below 1e-38), and
-a CPU computes with those in microcode: a step of a trained masked network on text took twice its
-time. They do not matter to a sum of any other numbers.
+stopped and resumed is bit for bit the same as one that was not. Between two steps the loop agrees
+with the other processes, evaluates, and saves. Ctrl-C takes effect there and nowhere else, so that
+no step is half done (`Interrupts`).
 """
 
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter, process_time
-from typing import Any, Literal
+from time import monotonic, perf_counter, process_time
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -35,7 +32,6 @@ from anyorder.training.batches import (
     scoped_seed,
 )
 from anyorder.training.distributed import Team
-from anyorder.training.interrupts import Interrupts, Stopped
 from anyorder.training.learner import Learner
 from anyorder.training.losses import Objective
 from anyorder.training.progress import Metrics, ProgressLine
@@ -47,30 +43,10 @@ from anyorder.training.settings import (
     share_done,
 )
 
-DENORMAL = 1e-40
-"""A denormal float32."""
-
-
-@contextmanager
-def denormals_flushed() -> Iterator[None]:
-    """Computes with zeros in place of denormal numbers, in this thread."""
-    before = is_flushing()
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
-
-
-def is_flushing() -> bool:
-    """Whether denormal numbers are zeros already."""
-    return not torch.tensor(DENORMAL).mul(1).item()
-
-
 Validation = Callable[[AnyOrderModel], float]
 
 MODEL_FIELDS = ("schema", "network", "conditionals", "protocol")
-"""What makes a model the same one; its law is part of the objective."""
+"""Fields that identify a model; its query law is part of the objective."""
 
 _LONGER = (
     ": the learning rate of such a schedule ends with its budget, so that only runs with "
@@ -78,23 +54,32 @@ _LONGER = (
 )
 
 CLOCK_TICK = 1e-9
-"""The shortest time, in seconds, that a rate is taken over."""
+"""The shortest time, in seconds, that a rate is computed over."""
+
+IMPATIENCE = 5.0
+"""Seconds after which a second Ctrl-C does not wait for the step to end: a step hangs."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that stop a training: Ctrl-C, and the one that schedulers send before a kill."""
+
+DENORMAL = 1e-40
+"""A denormal float32."""
 
 
 @dataclass
 class Fit:
-    """How far a training has come, and how it went.
+    """Progress and outcome of a training.
 
     Attributes:
-        step: Steps done.
+        step: Number of steps done.
         seconds: Time spent on them; evaluations and checkpoints do not count.
-        loss: The loss as last written to the metrics, nats a variable.
-        held_out: The last value of `valid`, bits a variable.
-        best: The least value of `valid`.
-        best_step: The step that it was found at.
-        evaluated: The last step that was evaluated.
+        loss: Loss as last written to the metrics, in nats per variable.
+        held_out: Last value of `valid`, in bits per variable.
+        best: Least value of `valid`.
+        best_step: Step at which `best` was found.
+        evaluated: Last step that was evaluated.
         stale: Evaluations since the best one.
-        ending: Why the training ended.
+        ending: Reason why the training ended; None while it runs.
     """
 
     step: int = 0
@@ -125,16 +110,16 @@ def fit(
     arguments and train together; the first one writes.
 
     Args:
-        model: Trained where it is: move it to its device before.
-        data: Where rows come from; a tensor of them ``(rows, columns)`` will do.
-        objective: What is minimised.
-        settings: How.
-        valid: Gives the held-out bits of a model; less is better. It is called with the weights
-            that would be returned, without gradients, in all processes.
-        folder: Where checkpoints and metrics go. A run that is there already, of the same model
-            and settings, is gone on with; Ctrl-C leaves a checkpoint.
-        notes: What is saved with the model of each checkpoint; see `save_model`.
-        progress: Whether a line on standard error shows how it goes.
+        model: The model; move it to its device before.
+        data: Source of rows, or a tensor of them ``(rows, columns)``.
+        objective: The objective to minimise.
+        settings: The settings of the training.
+        valid: Function from a model to its held-out bits; less is better. It is called with the
+            weights that would be returned, without gradients, in all processes.
+        folder: Folder of checkpoints and metrics. A run of the same model and settings that is
+            there already is resumed; Ctrl-C leaves a checkpoint.
+        notes: Notes to save with the model of each checkpoint; see `save_model`.
+        progress: True shows a progress line on standard error.
     """
     if isinstance(data, Tensor):
         data = Rows(data, seed=settings.seed if isinstance(settings, TrainingSettings) else 0)
@@ -180,16 +165,16 @@ class _Run:
         self.window = torch.zeros(2, device=self.team.device)  # losses and norms not yet logged
         self.unlogged = 0
         self.speed = 0.0  # rows a second
-        self.is_whole = True  # whether no step is half done
-        self.is_agreed = False  # whether all processes stop here
+        self.is_whole = True  # False while a step is half done
+        self.is_agreed = False  # True once all processes stop at this step
 
     def held(self) -> AbstractContextManager[None]:
-        """While the folder is this run's alone."""
-        mine = self.folder if self.team.is_first else None
-        return nullcontext() if mine is None else mine.held()
+        """Returns the context in which the folder is locked for this run."""
+        folder = self.folder if self.team.is_first else None
+        return nullcontext() if folder is None else folder.held()
 
     def resume(self) -> None:
-        """Goes on from the last checkpoint, if there is one."""
+        """Continues from the last checkpoint, if there is one."""
         folder = self.folder
         if folder is None:
             return
@@ -207,7 +192,7 @@ class _Run:
         self.saved = self.logged = replace(self.fit)
 
     def train(self, *, progress: bool) -> None:
-        """Steps until the budget is spent or patience ends."""
+        """Trains until the budget or the patience is exhausted."""
         first, fit = self.team.is_first, self.fit
         self.metrics = Metrics(
             self.folder.folder if self.folder and first else None,
@@ -236,7 +221,7 @@ class _Run:
         )
 
     def _is_over(self) -> bool:
-        """Between two steps: agrees with the others, evaluates, saves what is due."""
+        """Agrees with the other processes, evaluates and saves if due; tests for the end."""
         self._agree()
         fit, settings = self.fit, self.settings
         spent = self._share() >= 1
@@ -255,7 +240,7 @@ class _Run:
         return fit.ending is not None
 
     def _agree(self) -> None:
-        """All processes read one clock, and stop at the same step."""
+        """Makes all processes read one clock and stop at the same step."""
         asked, self.fit.seconds = self.team.greatest(self.interrupts.asked, self.fit.seconds)
         if asked:
             self.is_agreed = True
@@ -270,11 +255,11 @@ class _Run:
             with denormals_flushed():
                 loss, norm = self.learner.learn(batches, rate)
         fit.step += 1
-        self.learner.remember(fit.step)
+        self.learner.update_average(fit.step)
         self.window += torch.stack([loss, norm])
         self.unlogged += 1
         self.is_whole = True
-        # Reading the loss waits for the device, which is time of training.
+        # Reading the loss waits for the device: that time counts as training.
         sums = self._sums() if _is_multiple(fit.step, settings.log_every) else None
         fit.seconds += self._now() - start
         if sums is not None:
@@ -297,16 +282,15 @@ class _Run:
         return scoped_seed(self.settings.seed, self.fit.step, purpose, device=self.team.device)
 
     def _sums(self) -> tuple[float, float]:
-        """The losses and gradients since the last line, or an error if they are not numbers.
+        """Returns the sums of losses and gradient norms since the last line; raises if not finite.
 
-        All processes must ask.
+        All processes must call this.
         """
         loss, norm = self.team.total(self.window[0]), self.window[1].item()
         if not math.isfinite(loss + norm):
             raise ConfigError(
-                f"The training diverged by step {self.fit.step}: its loss or gradient is no number "
-                "any more. Lower `learning_rate` or raise `warmup`; the last good checkpoint is "
-                "kept."
+                f"The training diverged by step {self.fit.step}: its loss or gradient is not "
+                "finite. Lower `learning_rate` or raise `warmup`; the last good checkpoint is kept."
             )
         return loss, norm
 
@@ -329,11 +313,11 @@ class _Run:
 
     def _evaluate(self, valid: Validation) -> None:
         fit = self.fit
-        self._sums()  # weights that are no numbers are not worth an evaluation
+        self._sums()  # refuses to evaluate weights that diverged
         with self._scoped_seed("valid"), self.learner.answering(self.interrupts.shield) as model:
             (value,) = self.team.greatest(float(valid(model)))
         if math.isnan(value):
-            raise ConfigError(f"`valid` gave no number at step {fit.step}: lower `learning_rate`.")
+            raise ConfigError(f"`valid` returned NaN at step {fit.step}: lower `learning_rate`.")
         with self.interrupts.shield():
             fit.held_out, fit.evaluated, fit.stale = value, fit.step, fit.stale + 1
             if fit.best is None or value < fit.best:
@@ -355,7 +339,7 @@ class _Run:
     def _save(self) -> None:
         window = [*self._sums(), self.unlogged]
         self.saved = replace(self.fit)
-        # Sharded weights are gathered by all processes; whole ones are the first one's to read.
+        # Sharded weights are gathered by all processes; whole ones are read by the first alone.
         if self.folder is None or not (self.team.is_first or self.settings.sharding == "fsdp"):
             return
         weights, state = self.learner.result(), self.learner.state()
@@ -365,7 +349,7 @@ class _Run:
             self.folder.save(self.fit.step, pairs)
 
     def _check_same(self, saved: Mapping[str, Any], folder: Path) -> None:
-        """Refuses to go on with a run of another model, objective or settings."""
+        """Refuses to resume a run of another model, objective, data or settings."""
         free = set(MACHINE_FIELDS)
         if self.settings.schedule == "constant":  # the budget does not change what was done
             free |= {"steps", "minutes"}
@@ -403,7 +387,7 @@ def _is_multiple(step: int, every: int | None) -> bool:
 
 
 def _comparable(document: Mapping[str, Any], free: set[str]) -> dict[str, Any]:
-    """What must be the same when a run is gone on with."""
+    """Returns the parts of a document that must be the same when a run is resumed."""
     model = {name: document["model"].get(name) for name in MODEL_FIELDS}
     settings = {key: value for key, value in document["settings"].items() if key not in free}
     kept = {name: document[name] for name in ("objective", "data")}
@@ -415,3 +399,83 @@ def _describe(objective: Objective) -> dict[str, Any]:
         return describe(objective)
     except (AttributeError, TypeError, ValueError):  # it does not keep its arguments
         return {"type": type(objective).__name__}
+
+
+class Stopped(KeyboardInterrupt):
+    """A training was stopped; its message says what was saved."""
+
+
+class Interrupts:
+    """Delays Ctrl-C to the end of a step; a second one after `IMPATIENCE` does not wait.
+
+    Args:
+        patient: True makes Ctrl-C only set `asked`, even between steps, for several processes that
+            must stop at the same step.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.asked = False
+        self._patient = patient
+        self._shielded = self._deaf = False
+        self._asked_at = 0.0
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # others receive no signals
+            self._previous = {name: signal.signal(name, self._handle) for name in SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name, handler in self._previous.items():
+            signal.signal(name, handler)
+
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Ignores signals in this block, so that a checkpoint is written to its end."""
+        self._deaf = True
+        try:
+            yield
+        finally:
+            self._deaf = False
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        """Delays Ctrl-C to the end of this block."""
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+        if self.asked and not self._patient:
+            raise KeyboardInterrupt
+
+    def _handle(self, *signal_and_frame: object) -> None:
+        del signal_and_frame
+        if self._deaf:
+            return
+        late = self.asked and monotonic() - self._asked_at > IMPATIENCE
+        if late or not (self._shielded or self._patient):
+            raise KeyboardInterrupt
+        self._asked_at = self._asked_at if self.asked else monotonic()
+        self.asked = True
+
+
+@contextmanager
+def denormals_flushed() -> Iterator[None]:
+    """Computes with zeros in place of denormal numbers, in this thread.
+
+    Where attention is sharp, gradients underflow to denormal floats (below 1e-38), which a CPU
+    computes in microcode: a step of a trained masked network on text took twice its time. They do
+    not change a sum with any other number.
+    """
+    before = is_flushing()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def is_flushing() -> bool:
+    """Tests whether denormal numbers are computed as zeros."""
+    return not torch.tensor(DENORMAL).mul(1).item()

@@ -1,9 +1,9 @@
-"""The objectives: what one training step asks of the network.
+"""Objectives: the loss of one training step.
 
-An objective is a noun with two verbs, because several processes must agree on what is drawn:
-`draw` draws questions or edges for the whole batch from a seeded generator, and `loss` is the
-equation, for the rows that a process has. A loss is one number a row, in nats for each variable;
-its constant does not depend on the row, so that the weights of the law are kept.
+An objective has two methods, because several processes must agree on what is sampled. `draw`
+samples queries or edges for the whole batch from a seeded generator; `loss` is the equation, for
+the rows of one process. A loss is one number a row, in nats per variable. Its normalisation does
+not depend on the row, so that the weights of the query law are kept.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ Targets = Literal["uniform", "exact", "drawn"]
 
 
 class Objective(ABC):
-    """What a training step minimises."""
+    """A loss that training minimises, with the law of what it is evaluated on."""
 
     @abstractmethod
     def draw(
@@ -42,31 +42,31 @@ class Objective(ABC):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws what a batch of rows is trained on; every tensor has a row a row.
+        """Samples what a batch of rows is trained on: tensors whose first dimension is the rows.
 
         Args:
-            model: Whose protocol takes questions apart.
-            batch: How many rows.
-            available: The variables that each row has, ``(batch, vars)``; all by default.
-            generator: The source of randomness.
+            model: Model whose protocol decomposes the queries.
+            batch: Number of rows.
+            available: Variables that each row has, ``(batch, vars)``; all by default.
+            generator: Source of randomness.
         """
 
     @abstractmethod
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        """The loss of each row, nats a variable. Shape ``(batch,)``."""
+        """Returns the loss of each row, in nats per variable. Shape ``(batch,)``."""
 
 
 class MaskedObjective(Objective):
-    """Objectives that predict variables outside a drawn mask, all at once.
+    """An objective that predicts variables outside a sampled mask, all in one pass.
 
-    Path networks of two streams can be asked so too: each question sees the evidence alone.
+    Path networks of two streams support this too: every target sees the evidence alone.
     """
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        """Minus the weighted log-likelihoods of the variables outside `observed`."""
+        """Returns minus the weighted sum of the log-likelihoods of variables outside `observed`."""
         observed, weights = drawn
-        # What is observed, unavailable or without weight is not asked: a head can cost more than
-        # the network, and under D^CR most variables are observed.
+        # Variables that are observed, unavailable or without weight are not predicted: a head can
+        # cost more than the network, and under D^CR most variables are observed.
         row, target = weights.nonzero(as_tuple=True)
         features = model.features(x, observed)[row, target]
         logs = model.conditionals(features, target).log_prob(x[row, target])
@@ -75,13 +75,13 @@ class MaskedObjective(Objective):
 
 
 class ArdmLoss(MaskedObjective):
-    r"""The objective of ARDM and ACE: every cardinality, every mask of it, every variable alike.
+    r"""The objective of ARDM and ACE: uniform cardinality, uniform mask, uniform target.
 
     The paper's Eq. 4 for each variable: |e| uniform on 0..N-1, e uniform given its size. This is
-    also the law of questions about a single variable given any others, all of them asked at once.
+    also the law of univariate queries given any other variables, all targets in one pass.
 
     Args:
-        one_size: Whether all masks of a batch are of one size, where rows have no gaps: a path
+        one_size: True samples one size for all masks of a batch without missing values: a path
             network then pads nothing. The expected loss is the same.
     """
 
@@ -96,7 +96,7 @@ class ArdmLoss(MaskedObjective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws masks and spreads the weight of each row over what they leave out."""
+        """Samples masks, and spreads the weight of each row over the variables outside."""
         have = _available(model, batch, available, generator)
         rows = 1 if self.one_size and available is None else batch
         chance = uniform((rows,), device=have.device, generator=generator).expand(batch)
@@ -107,16 +107,16 @@ class ArdmLoss(MaskedObjective):
 
 
 class MacLoss(MaskedObjective):
-    r"""The objective of MAC, the paper's Eq. 7: masks from the law that the questions induce.
+    r"""The objective of MAC, the paper's Eq. 7: masks from the law that the queries induce.
 
     Args:
-        law: The questions that will be asked.
+        law: Law of the queries that the model is for.
         weighting: "path" (the published runs) or "edge" (Alg. 1); see `training_masks`.
         reweight: Cardinality reweighting, the paper's D^CR.
-        targets: What is predicted from a mask: "uniform" (all variables outside it, the paper's
+        targets: Variables that are predicted from a mask: "uniform" (all outside it, the paper's
             parallel training), "exact" (as inference uses them, `edge_weights`) or "drawn" (only
-            the target of the drawn edge, exact in expectation for any law).
-        uniform_share: With "exact": how much of "uniform" is mixed in.
+            the target of the sampled edge, exact in expectation for any law).
+        uniform_share: Fraction of "uniform" that is mixed into "exact".
         method: "exact", or "sir" for the paper's resampling.
     """
 
@@ -148,7 +148,7 @@ class MacLoss(MaskedObjective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws edges from the induced law, and the weights of what each mask predicts."""
+        """Samples edges from the induced law, and the weights of what each mask predicts."""
         observed, target = training_masks(
             self.law,
             model.protocol,
@@ -166,8 +166,8 @@ class MacLoss(MaskedObjective):
         self, model: AnyOrderModel, observed: Tensor, target: Tensor, available: Tensor | None
     ) -> Tensor:
         if self.targets == "drawn":
-            alone = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
-            return alone.scatter_(1, target[:, None], 1.0)
+            weights = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
+            return weights.scatter_(1, target[:, None], 1.0)
         return edge_weights(
             self.law,
             model.protocol,
@@ -179,9 +179,9 @@ class MacLoss(MaskedObjective):
 
 
 class BlindLoss(MaskedObjective):
-    """Every variable from the context alone, as if none of the others could be known.
+    """Predicts every variable from the context alone, with no other variable observed.
 
-    With a bell of fixed width for each (`MeanConditionals`) this is regression by least squares,
+    With normal densities of fixed width (`MeanConditionals`) this is least-squares regression,
     which for the actions of a robot is called behavioural cloning.
     """
 
@@ -193,26 +193,26 @@ class BlindLoss(MaskedObjective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Observes nothing, and spreads the weight of each row over what it has."""
+        """Observes nothing, and spreads the weight of each row over the variables it has."""
         have = _available(model, batch, available, generator)
         return torch.zeros_like(have), have.double() / have.sum(dim=1, keepdim=True)
 
 
 class PathLoss(Objective):
-    r"""Alg. 1 of the paper in one pass: the exact law over edges, a whole question at a time.
+    r"""Alg. 1 of the paper in one pass: the exact law over edges, a whole query at a time.
 
-    Questions are drawn by the mass of their edges, and the loss of one is the mean of its edges:
-    weighted alike, or by 1 + |e| under cardinality reweighting. That is the law over edges of
-    `training_masks`, with all edges of a question in place of one. (A mean over the edges of
-    questions drawn from the law itself would turn `edge` into `path`.)
+    Queries are sampled by the mass of their edges, and the loss of a query is the mean over its
+    edges: unweighted, or weighted by 1 + |e| under cardinality reweighting. That is the law over
+    edges of `training_masks`, with all edges of a query in place of one. (A mean over the edges of
+    queries sampled from the law itself would turn `edge` into `path`.)
 
     Args:
-        law: The questions that will be asked.
+        law: Law of the queries that the model is for.
         weighting: "path" or "edge"; see `training_masks`.
         reweight: Cardinality reweighting.
-        one_size: Whether all questions of a batch ask equally many variables (not the same ones),
-            where the law allows it: no pass is padded and attention masks are shared, which trains
-            on more rows in the same time. The expected loss is the same.
+        one_size: True samples queries of one size (not of the same variables) for a batch, where
+            the law allows it: no pass is padded and attention masks are shared, which trains on
+            more rows in the same time. The expected loss is the same.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class PathLoss(Objective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws questions, the path of each, and how much each row counts."""
+        """Samples queries, the path of each, and the weights of the rows."""
         check_same_variables(self.law, model.protocol)
         law = WeightedLaw(self.law, self.weighting, self.reweight)
         if self.one_size and available is None:
@@ -248,25 +248,25 @@ class PathLoss(Objective):
         return query, given, model.protocol.rank(query, generator=generator), mass
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        """Minus the mean log-likelihood of the factors of the row's question."""
+        """Returns minus the mean log-likelihood of the factors of each row's query."""
         query, given, rank, mass = drawn
         factors = model.factors(x, query=query, given=given, rank=rank, max_batch=len(x))
-        asked, cardinality = query.sum(dim=1), given.sum(dim=1)[factors.row] + factors.step
+        queried, cardinality = query.sum(dim=1), given.sum(dim=1)[factors.row] + factors.step
         weight = (
             (1 + cardinality).float() if self.reweight else torch.ones_like(cardinality).float()
         )
-        total = (1 + given.sum(dim=1) + (asked - 1) / 2) * asked if self.reweight else asked
+        total = (1 + given.sum(dim=1) + (queried - 1) / 2) * queried if self.reweight else queried
         weight = weight * (mass / total)[factors.row]
         losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
         return losses.index_add(0, factors.row, -factors.log_prob * weight.to(losses.dtype))
 
 
 class EitherLoss(Objective):
-    """One of several objectives at every step, by chance.
+    """One of several objectives at every step, chosen at random.
 
     Args:
-        objectives: Which ones.
-        weights: How often each is taken.
+        objectives: The objectives.
+        weights: Probabilities of the objectives, up to a factor.
     """
 
     def __init__(self, objectives: Sequence[Objective], weights: Sequence[float]) -> None:
@@ -275,7 +275,7 @@ class EitherLoss(Objective):
 
     @property
     def law(self) -> QueryLaw | None:
-        """The questions that the first objective with a law is for."""
+        """The query law of the first objective that has one."""
         laws = (getattr(objective, "law", None) for objective in self.objectives)
         return next((law for law in laws if law is not None), None)
 
@@ -287,7 +287,7 @@ class EitherLoss(Objective):
         available: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
-        """Draws an objective, and then what it draws; its number stands in front."""
+        """Samples an objective, and then what it samples; its index comes first."""
         device = source_device(generator)
         weights = torch.tensor(self.weights, device=device)
         choice = torch.multinomial(weights, 1, generator=generator)
@@ -297,7 +297,7 @@ class EitherLoss(Objective):
         return choice.expand(batch), *drawn
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
-        """The loss of the objective that was drawn."""
+        """Returns the loss of the sampled objective."""
         choice, *rest = drawn
         return self.objectives[int(choice[0])].loss(model, x, tuple(rest))
 
@@ -305,7 +305,7 @@ class EitherLoss(Objective):
 def _row_masses(
     law: QueryLaw, available: Tensor | None, like: Tensor, weighting: Weighting, reweight: bool
 ) -> Tensor:
-    """How much each row counts: 1 where nothing is missing."""
+    """Returns the weight of each row: 1 where nothing is missing."""
     if available is None:
         return torch.ones(len(like), dtype=torch.float64, device=like.device)
     return row_masses(law, available, weighting=weighting, reweight=reweight)

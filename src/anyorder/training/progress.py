@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a file of metrics, TensorBoard, and a line with a bar."""
+"""Progress of a training: a file of metrics, TensorBoard, and a progress bar."""
 
 import json
 import logging
@@ -19,10 +19,10 @@ class Metrics:
     """Appends lines of JSON to `metrics.jsonl`: losses, and evaluations on held-out data.
 
     Args:
-        folder: Beside the checkpoints; None writes nothing.
-        step: Where the training goes on: what was written after it is dropped.
-        evaluated: The last step that was evaluated, likewise.
-        tensorboard: Whether TensorBoard is written too.
+        folder: Folder of the run; None writes nothing.
+        step: Step at which the training resumes; losses of later steps are dropped.
+        evaluated: Last evaluated step at which it resumes; later evaluations are dropped.
+        tensorboard: True writes TensorBoard files too.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class ProgressLine:
     """One line on standard error: step, loss and held-out loss in bits a variable, rows a second.
 
     Args:
-        shown: Whether there is a line at all.
-        share: How much of the budget is spent already.
+        shown: False shows nothing.
+        share: Fraction of the budget that is already spent.
     """
 
     def __init__(self, *, shown: bool, share: float = 0.0) -> None:
@@ -84,16 +84,16 @@ class ProgressLine:
     def show(
         self, share: float, *, step: int, loss: float | None, held_out: float | None, speed: float
     ) -> None:
-        """Redraws the line."""
+        """Updates the line."""
         if self._bar is not None:
-            learnt = "" if loss is None else f" · {loss / math.log(2):.4f} bits"
+            train = "" if loss is None else f" · {loss / math.log(2):.4f} bits"
             held = "" if held_out is None else f" · held-out {held_out:.4f}"
-            words = f"step {step:,}{learnt}{held} · {speed:,.0f} rows/s"
+            words = f"step {step:,}{train}{held} · {speed:,.0f} rows/s"
             self._bar.update(self._task, completed=min(share, 1.0), description=words)
 
 
 def _kept_lines(path: Path, step: int, evaluated: int) -> str:
-    """The lines that a resumed run would write again to the same effect are left out."""
+    """Returns the lines to keep: those that a resumed run will not write again."""
     return "".join(
         json.dumps(entry) + "\n"
         for entry in (read_metrics(path) if path.exists() else ())
@@ -102,7 +102,7 @@ def _kept_lines(path: Path, step: int, evaluated: int) -> str:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics that are whole: a process that was killed leaves a part of one."""
+    """Yields the complete lines of metrics: a process that was killed leaves a partial one."""
     for line in path.read_bytes().splitlines():
         try:
             entry = json.loads(line)
@@ -125,9 +125,9 @@ def _board(folder: Path, step: int) -> Any:
 def stderr_bar(
     *, shown: bool, title: str, total: float
 ) -> Iterator[Callable[[float, str], object]]:
-    """A bar on standard error for work that is no training; it goes when the work is done.
+    """Shows a transient progress bar on standard error, for work other than training.
 
-    Yields what to call after each part, with the share of `total` that it was and its name.
+    Yields a function to call after each part, with the part's share of `total` and its name.
     """
     if not shown:
         yield lambda _, __: None

@@ -1,6 +1,7 @@
-"""How a model is trained: the settings of `fit`, and what they say at a step.
+"""The settings of `fit`: the learning rate and precision they imply, and this process's place.
 
-Which of the processes that train together this one is, by what torchrun tells it.
+A process learns its device, its rank and the number of processes from torchrun's environment
+variables; they are read here, so that training and saving agree on them.
 """
 
 import math
@@ -14,42 +15,6 @@ import torch.distributed as dist
 
 from anyorder.errors import ConfigError, check_choice, check_count, check_positive
 
-NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What several processes must be told: which one they are, and where they meet."""
-
-REMEDY = "Start with torchrun, which sets it; or unset WORLD_SIZE and RANK to train alone."
-
-
-def place_and_number() -> tuple[int, int]:
-    """The number of this process, and how many there are: 0 and 1 for one that is alone.
-
-    Whoever trains and whoever saves must read it here: a process that trains alone saves too.
-    """
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    size, rank = number_in("WORLD_SIZE", 1, low=1), number_in("RANK", 0, low=0)
-    if rank >= size:
-        told = f"WORLD_SIZE is {size}" if "WORLD_SIZE" in os.environ else "WORLD_SIZE is not set"
-        raise ConfigError(
-            f"The variable RANK must be below WORLD_SIZE, the number of processes; it is {rank}, "
-            f"and {told}. {REMEDY}"
-        )
-    missing = [name for name in NEEDED if not os.environ.get(name)]
-    if size > 1 and missing:
-        raise ConfigError(f"WORLD_SIZE is {size}, but {missing[0]} is not set. {REMEDY}")
-    return rank, size
-
-
-def number_in(variable: str, default: int, *, low: int) -> int:
-    """The whole number in a variable of the environment."""
-    text = os.environ.get(variable, str(default)).strip()
-    if not text.isascii() or not text.isdigit() or int(text) < low:
-        raise ConfigError(
-            f'The variable {variable} must be a whole number, {low} or more; got "{text}". {REMEDY}'
-        )
-    return int(text)
-
-
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Sharding = Literal["none", "fsdp"]
@@ -58,11 +23,16 @@ Clock = Literal["wall", "processor"]
 MACHINE_FIELDS = frozenset(
     {"accumulate", "compile", "sharding", "checkpoint_every", "checkpoint_minutes", "tensorboard"}
 )
-"""Settings that fit a run to a machine, and may differ when it is resumed on another."""
+"""Settings that adapt a run to a machine, and may differ when it is resumed on another."""
 
 LONGEST_WARMUP = 0.1
-"""The share of the minutes that the learning rate may rise for: where steps are slow, a hundred of
-them may be all there is time for."""
+"""Greatest fraction of `minutes` that warmup may take: where steps are slow, a hundred of them may
+be all there is time for."""
+
+NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables that several processes need: their rank, and where they meet."""
+
+REMEDY = "Start with torchrun, which sets it; or unset WORLD_SIZE and RANK to train alone."
 
 
 @dataclass(frozen=True)
@@ -71,32 +41,34 @@ class TrainingSettings:
 
     Args:
         batch: Rows of a step, over all processes and micro-batches.
-        steps: The budget in steps. Under it alone a resumed run has the bits of an undisturbed one.
-        minutes: The budget in minutes of training; evaluations and checkpoints do not count.
-        clock: How minutes are counted: "wall", or "processor" for the time that this process spent
+        steps: Budget in steps. With this budget alone, a resumed run is bit for bit the same as an
+            undisturbed one.
+        minutes: Budget in minutes of training; evaluations and checkpoints do not count.
+        clock: Clock of `minutes`: "wall", or "processor" for the time that this process spent
             computing, which is fair to models that are compared on a busy machine.
-        learning_rate: Its greatest value.
-        warmup: Over how many steps it rises from zero; of a budget in minutes at most a tenth.
-        schedule: After that: "constant", or "linear" or "cosine" to zero at the end of the budget.
-        betas: Of AdamW.
-        weight_decay: Of AdamW; not on biases, norms and embeddings.
-        clip: The greatest norm of the gradient, or None.
-        ema: The decay of a moving average of the weights, or None. The average is what is
-            evaluated and returned. It is shorter at first, so that it forgets the start.
-        accumulate: Micro-batches of a step; divides `batch`.
-        draws: How often the objective draws in a step; divides `accumulate`. More than one puts
-            questions of several sizes into one step where an objective draws one size at a time.
+        learning_rate: Greatest learning rate.
+        warmup: Steps over which the rate rises from zero; at most a tenth of a budget in minutes.
+        schedule: The rate after that: "constant", or "linear" or "cosine" decay to zero at the end
+            of the budget.
+        betas: Betas of AdamW.
+        weight_decay: Weight decay of AdamW; not applied to biases, norms and embeddings.
+        clip: Greatest norm of the gradient, or None.
+        ema: Decay of a moving average of the weights, or None. The average is evaluated and
+            returned. Its decay is smaller at first, so that it forgets the start.
+        accumulate: Micro-batches of a step; must divide `batch`.
+        draws: Times that the objective samples in a step; must divide `accumulate`. More than one
+            puts queries of several sizes into a step where an objective samples one size at a time.
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere.
-        compile: Whether the loss is compiled with torch.compile.
-        sharding: With several processes: "none" (each holds all, DDP) or "fsdp" (FSDP2).
-        seed: Of everything random in the training.
+        compile: True compiles the loss with torch.compile.
+        sharding: With several processes: "none" (each holds all weights, DDP) or "fsdp" (FSDP2).
+        seed: Seed of everything random in the training.
         log_every: Steps between lines of metrics.
-        evaluate_every: Steps between evaluations of `valid`; None: at the end only.
-        patience: After how many evaluations without improvement the training stops; the best
-            weights are then returned. None: all of the budget, and the last weights.
+        evaluate_every: Steps between evaluations of `valid`; None evaluates at the end only.
+        patience: Evaluations without improvement after which the training stops and returns the
+            best weights. None spends all of the budget and returns the last weights.
         checkpoint_every: Steps between checkpoints, or None.
         checkpoint_minutes: Minutes of training between checkpoints, or None.
-        tensorboard: Whether metrics go to TensorBoard too, where it is installed.
+        tensorboard: True writes metrics to TensorBoard too, where it is installed.
     """
 
     batch: int = 64
@@ -168,27 +140,15 @@ class TrainingSettings:
             )
 
 
-def default_device() -> torch.device:
-    """The GPU of this process, or the CPU where there is none."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", number_in("LOCAL_RANK", 0, low=0))
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that writes: the only one, or the first of torchrun's."""
-    return place_and_number()[0] == 0
-
-
 def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
-    """How much of the budget is spent, 1 at its end; of two budgets, that which ends first."""
+    """Returns the fraction of the budget that is spent: the greater one of two budgets."""
     by_steps = step / settings.steps if settings.steps else 0.0
     by_time = seconds / (60 * settings.minutes) if settings.minutes else 0.0
     return max(by_steps, by_time)
 
 
 def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> float:
-    """The learning rate of the step after `step` steps."""
+    """Returns the learning rate of the step after `step` steps."""
     rate = settings.learning_rate
     if step < settings.warmup:
         by_time = seconds / (60 * LONGEST_WARMUP * settings.minutes) if settings.minutes else 0.0
@@ -202,9 +162,9 @@ def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> floa
 
 
 def low_precision(precision: Precision, device_type: str) -> torch.dtype | None:
-    """The type that matrix products are computed in, if it is not float32.
+    """Returns the type that matrix products are computed in, or None for float32.
 
-    On a CPU bfloat16 is refused: on machines whose hypervisor hides AMX state it ends the process,
+    On a CPU bfloat16 is refused: on machines whose hypervisor hides AMX state it kills the process,
     with no error that could be caught.
     """
     if precision == "bfloat16" and device_type == "cpu":
@@ -214,6 +174,51 @@ def low_precision(precision: Precision, device_type: str) -> torch.dtype | None:
 
 
 def autocast(precision: Precision, device_type: str) -> AbstractContextManager[object]:
-    """The context in which losses are computed."""
+    """Returns the context in which losses are computed."""
     dtype = low_precision(precision, device_type)
     return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
+
+
+def default_device() -> torch.device:
+    """Returns the GPU of this process, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", _environment_integer("LOCAL_RANK", 0, low=0))
+
+
+def is_first_process() -> bool:
+    """Tests for the process that writes: the only one, or the first of torchrun's."""
+    return rank_and_world_size()[0] == 0
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Returns the rank of this process and the number of processes: 0 and 1 for a single one.
+
+    Training and saving must both read it here: a process that trains alone saves too.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    size, rank = (
+        _environment_integer("WORLD_SIZE", 1, low=1),
+        _environment_integer("RANK", 0, low=0),
+    )
+    if rank >= size:
+        found = f"WORLD_SIZE is {size}" if "WORLD_SIZE" in os.environ else "WORLD_SIZE is not set"
+        raise ConfigError(
+            f"The variable RANK must be below WORLD_SIZE, the number of processes; it is {rank}, "
+            f"and {found}. {REMEDY}"
+        )
+    missing = [name for name in NEEDED if not os.environ.get(name)]
+    if size > 1 and missing:
+        raise ConfigError(f"WORLD_SIZE is {size}, but {missing[0]} is not set. {REMEDY}")
+    return rank, size
+
+
+def _environment_integer(variable: str, default: int, *, low: int) -> int:
+    """Returns the whole number in an environment variable."""
+    text = os.environ.get(variable, str(default)).strip()
+    if not text.isascii() or not text.isdigit() or int(text) < low:
+        raise ConfigError(
+            f'The variable {variable} must be a whole number, {low} or more; got "{text}". {REMEDY}'
+        )
+    return int(text)
