@@ -1,6 +1,6 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
 #   make demo    fill a text, fit and ask a table and images, write a page: two or three minutes
-#   make test    lint, types, doctests and tests: five to ten minutes
+#   make test    lint, types, doctests, tests and their coverage: five to ten minutes
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -11,16 +11,23 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test format tables docs bench clean
+.PHONY: demo test lint coverage format tables docs build bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/anyorder demo
 
-test: $(VENV)/.test
+test: lint
+	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=
+
+lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(WORKERS)
+
+# The lines and branches that the last `make test` left out, as pages.
+coverage: $(VENV)/.test
+	$(BIN)/coverage html --quiet --fail-under=0
+	@echo "htmlcov/index.html"
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -33,6 +40,17 @@ tables: $(VENV)/.demo
 docs: $(VENV)/.test
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
 	@echo "docs/_build/index.html"
+
+# The source archive and the wheel; then the wheel fits and answers in an environment of its own.
+build:
+	rm -rf build dist
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --constraint constraints.txt hatchling
+	build/tools/bin/python -m hatchling build -d dist
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	build/clean/bin/anyorder --version
+	cd build/clean && bin/anyorder fit pydoc --out run --minutes 0.1 && bin/anyorder infill run "th_ statement"
 
 bench: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.mask_sampling
@@ -51,4 +69,4 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build dist htmlcov docs/_build .coverage .coverage.*

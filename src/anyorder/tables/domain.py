@@ -215,8 +215,8 @@ class Tables(Domain):
         separator = apparent_separator(path) if path.is_file() else None
         if separator:
             raise ConfigError(
-                f'"{source}" looks like a table, with {SEPARATOR_NAMES[separator]} in every line, but does '
-                f'not end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` '
+                f'"{source}" looks like a table, with {SEPARATOR_NAMES[separator]} in every line, but '
+                f'does not end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` '
                 "to learn its characters."
             )
 

@@ -30,7 +30,7 @@ from anyorder.training.settings import (
     learning_rate,
     low_precision,
 )
-from tests.test_checkpoint import (
+from tests.saving.test_checkpoint import (
     NUM_LEVELS,
     NUM_VARIABLES,
     assert_same_weights,
@@ -147,8 +147,8 @@ def test_a_run_stopped_in_an_evaluation_does_it_again(tmp_path, undisturbed):
 
 def test_kill_nine_in_the_middle_of_training(tmp_path, undisturbed):
     """The process is killed in step 7; the last checkpoint is that of step 6."""
-    command = [sys.executable, "-m", "tests.test_training", "kill", str(tmp_path)]
-    killed = subprocess.run(command, cwd=Path(__file__).parent.parent, env=one_thread())
+    command = [sys.executable, "-m", "tests.training.test_training", "kill", str(tmp_path)]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[2], env=one_thread())
     assert killed.returncode == -signal.SIGKILL
     data = ToyData()
     resumed, _ = train(tmp_path, data)
@@ -223,8 +223,8 @@ def together(tmp_path_factory):
     """Two processes under torchrun, with DDP and with FSDP, and one stopped and resumed."""
     folder = tmp_path_factory.mktemp("together")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "tests.test_training", "together", str(folder)]
-    root = Path(__file__).parent.parent
+    command += ["--nproc-per-node=2", "-m", "tests.training.test_training", "together", str(folder)]
+    root = Path(__file__).parents[2]
     ran = subprocess.run(command, cwd=root, env=one_thread(), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return folder

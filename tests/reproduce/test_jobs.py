@@ -25,8 +25,8 @@ def _tell_and_wait(_name, folder):
 def test_a_job_ends_with_its_parent(tmp_path):
     began = tmp_path / "began"
     os.mkfifo(began)
-    command = [sys.executable, "-m", "tests.test_jobs", str(tmp_path)]
-    with subprocess.Popen(command, cwd=Path(__file__).parent.parent) as parent:
+    command = [sys.executable, "-m", "tests.reproduce.test_jobs", str(tmp_path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as parent:
         job = os.pidfd_open(int(began.read_text()))  # waits until the job tells
         parent.send_signal(signal.SIGKILL)
     try:

@@ -18,10 +18,10 @@ import torch
 from anyorder.saving.checkpoint import load_model
 from anyorder.training.loop import fit
 from anyorder.training.losses import ArdmLoss
-from tests.test_checkpoint import toy_model
-from tests.test_training import SETTINGS, ToyData, held_out, lines
+from tests.saving.test_checkpoint import toy_model
+from tests.training.test_training import SETTINGS, ToyData, held_out, lines
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PATIENCE = 150
 LOST_AT = 8
 """The step at which a host is lost: checkpoints are at multiples of three."""
@@ -72,7 +72,7 @@ def started(host, folder, *, sharding):
     is_first = host.endswith("a")
     waits = f"is_host={is_first},join_timeout=120,last_call_timeout=5,keep_alive_interval=1"
     command += ["--rdzv-conf", waits, "--local-addr", f"10.77.0.{1 if is_first else 2}"]
-    command += ["-m", "tests.test_two_hosts", str(folder), host[-1], sharding]
+    command += ["-m", "tests.training.test_two_hosts", str(folder), host[-1], sharding]
     settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "cable"}
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings})
 
