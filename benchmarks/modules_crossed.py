@@ -30,7 +30,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from anyorder.cli.app import main as anyorder
 from anyorder.cli.app import run
-from anyorder.reproduce.record import print_json
+from anyorder.cli.console import print_json
 from anyorder.tables.model import TableModel
 
 PACKAGE = "anyorder"

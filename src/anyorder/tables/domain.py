@@ -214,10 +214,10 @@ class Tables(Domain):
             )
         separator = apparent_separator(path) if path.is_file() else None
         if separator:
+            signs, named = SEPARATOR_NAMES[separator], path.with_suffix(".csv").name
             raise ConfigError(
-                f'"{source}" looks like a table, with {SEPARATOR_NAMES[separator]} in every line, but '
-                f'does not end like one: call it "{path.with_suffix(".csv").name}", or say `--as text` '
-                "to learn its characters."
+                f'"{source}" looks like a table, with {signs} in every line, but does not end like '
+                f'one: call it "{named}", or say `--as text` to learn its characters.'
             )
 
     def fit(self, source: str, shared: FitOptions, own: TableFitOptions) -> None:
