@@ -131,7 +131,7 @@ class CardinalityLaw(MaskDistribution):
         return self.restricted(num_available).log()
 
     def restricted(self, num_available: int) -> Tensor:
-        """Returns the law of |S intersected with a variables|, shape ``(a + 1,)``.
+        """Returns the law of the size of S inside a of the variables. Shape ``(a + 1,)``.
 
         Dropping one variable removes a member with probability k/a, so the law for a - 1 variables
         follows from that for a by a sum of positive terms. Here a is `num_available`.
