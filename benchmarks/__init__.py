@@ -1,1 +1,1 @@
-"""Speed and memory as ratios, each against a named rival in the same run."""
+"""Benchmarks: speed, memory and likelihoods, against named baselines and rivals in the same run."""

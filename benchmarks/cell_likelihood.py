@@ -1,13 +1,12 @@
-"""Likelihoods of a `TableModel` by one measure a column, whatever the model made of the column.
+"""Likelihoods of a `TableModel` by a fixed measure of each column, whatever its type in the model.
 
-A number that was rounded to a step has the probability of its rounding cell, [x - step/2,
-x + step/2]; a number that was not has its density, in the units of the column; a category has its
-probability. `TableModel.log_prob` uses another measure, in which atoms and densities stand side by
-side: fine for one model, but no other model shares it.
+A rounded number has the probability of its rounding cell, [x - step/2, x + step/2]; another number
+its density, in the units of the column; a category its probability. `TableModel.log_prob` uses a
+measure with both atoms and densities, which no other model shares.
 
 All edges of a row's path come from one pass of the network. The heads are then evaluated in
-doubles, and differences of CDFs as differences of their logarithms, in whichever tail is nearer:
-far away they are as exact as in the middle.
+float64, and differences of CDFs as differences of their logarithms in the nearer tail, so that they
+are as exact in the tails as in the middle.
 """
 
 import copy
@@ -36,7 +35,7 @@ from anyorder.tables.model import TableModel
 
 
 class Cells(NamedTuple):
-    """Where values lie, as codes of the model. All have one shape."""
+    """Rounding cells of values, in the codes of the model. All parts have one shape."""
 
     value: Tensor
     low: Tensor  # the code of x - step/2; NaN where a column has no step
@@ -44,7 +43,7 @@ class Cells(NamedTuple):
     log_slope: Tensor  # of code by value
 
     def at(self, *places: Tensor) -> "Cells":
-        """Some of them."""
+        """Returns the cells at some places."""
         return Cells(*(part[places] for part in self))
 
 
@@ -56,14 +55,14 @@ def cell_log_prob(
     given: Tensor,
     steps: Sequence[float | None],
 ) -> Tensor:
-    """The log-likelihood of each row's question, in nats.
+    """Returns the log-likelihood of each row's query, in nats.
 
     Args:
-        model: Fitted, with a path network.
+        model: Fitted model with a path network.
         frame: Rows.
-        query: Which cells are asked. Shape ``(rows, columns)``.
-        given: Which are known. Shape ``(rows, columns)``.
-        steps: What each column is rounded to; None for categories and what is not rounded.
+        query: Mask of the queried cells. Shape ``(rows, columns)``.
+        given: Mask of the given cells. Shape ``(rows, columns)``.
+        steps: Rounding step of each column; None for categories and numbers without rounding.
 
     Returns:
         Shape ``(rows,)``, float64.
@@ -74,13 +73,13 @@ def cell_log_prob(
 
 
 def log_mass(distribution: Distribution, cells: Cells) -> Tensor:
-    """The log probability of cells, or the log density where there are none."""
+    """Returns the log probability of cells, or the log density of columns without cells."""
     if isinstance(distribution, Categorical):
         return distribution.log_prob(cells.value)
     if isinstance(distribution, AtomicDistribution):
         logs = distribution.branches.log_probs
-        # Where values have densities, an atom has none to add. The value itself is compared too:
-        # its cell may be narrower than the digits of an atom.
+        # An atom adds no mass to a density. The value itself is compared too: its cell may be
+        # narrower than the precision of an atom.
         atoms = distribution.atoms.double()
         hit = (atoms > cells.low[:, None]) & (atoms < cells.high[:, None])
         hit |= (cells.value[:, None].float() == atoms.float()) & ~cells.low.isnan()[:, None]
@@ -105,8 +104,8 @@ def _log_interval(distribution: Distribution, cells: Cells) -> Tensor:
 
 
 def log_normal_mass(low: Tensor, high: Tensor) -> Tensor:
-    """The log of the standard normal's mass between two ends, low below high."""
-    above = low > 0  # there the upper tail has the digits
+    """Returns the log mass of the standard normal between two ends, low below high."""
+    above = low > 0  # there the upper tail is more precise
     left, right = torch.where(above, -high, low), torch.where(above, -low, high)
     below = log_ndtr(right)
     return below + (-torch.expm1(log_ndtr(left) - below)).log()

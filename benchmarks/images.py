@@ -1,17 +1,16 @@
-"""What one pass and a cache buy on images of 16x16 pixels in 256 levels.
+"""Speed-ups of one pass and of the cache on images of 16x16 pixels in 256 levels.
 
     python -m benchmarks.images --json
 
-One thread. The two sides of a ratio take turns in one process; a ratio is the mean over rounds, its
-standard error comes from their spread. Long rivals are timed in part and scaled by the number of
-passes, as each entry says.
+One thread. The two sides of a ratio take turns in one process. A ratio is the mean over rounds,
+with its standard error. Long baselines are timed in part and scaled by the number of passes.
 
-    log_prob_vs_loop   the likelihood of an image by one pass of a path network / by a loop of 256
-                       passes of a U-Net with as many weights, the published way (8 are timed)
-    inpaint_cached     painting the lower half three times, as `anyorder inpaint` does, with the
-                       cache / by a pass over the path so far for each pixel (whose passes are timed
-                       at nine lengths and integrated over all)
-    inpaint_cached_1   the same, painting it once: a step must then read all weights for one pixel
+    log_prob_vs_loop   likelihood of an image: one pass of a path network / the published loop of
+                       256 passes of a U-Net with as many parameters (8 are timed)
+    inpaint_cached     inpainting the lower half three times, as `anyorder inpaint` does: with the
+                       cache / a pass over the path so far for each pixel (timed at nine lengths
+                       and integrated over all)
+    inpaint_cached_1   the same, once: each step then reads all weights for one pixel
 """
 
 from collections.abc import Callable
@@ -39,11 +38,11 @@ from benchmarks.measuring import Work, all_steps, publish_ratios, seconds, times
 SIDE, LEVELS, TIMED = 16, 256, 8
 PATH: dict[str, Any] = {"layers": 6, "width": 192, "heads": 6}
 UNET: dict[str, Any] = {"down": 4, "middle": 2, "width": 88}
-"""As many weights as the path network has, within a few percent."""
+"""Sizes of a U-Net with as many parameters as the path network, within a few percent."""
 
 
 def build(kind: str) -> AnyOrderModel:
-    """A model of the benchmark's size, untrained."""
+    """Returns an untrained model of the benchmark's size."""
     shape = (SIDE, SIDE, 1)
     schema = image_schema(shape, LEVELS)
     torch.manual_seed(0)
@@ -57,12 +56,12 @@ def build(kind: str) -> AnyOrderModel:
 
 
 def images(number: int = 1) -> Tensor:
-    """Random ones."""
+    """Returns random images."""
     return torch.randint(LEVELS, (number, SIDE * SIDE))
 
 
 def log_prob_vs_loop() -> float:
-    """One pass for all factors, against one pass of a masked network for each."""
+    """Compares one pass for all factors with one pass of a masked network for each."""
     path, masked, x = build("path"), build("unet"), images()
     order = torch.arange(SIDE * SIDE)
     steps = range(0, SIDE * SIDE, SIDE * SIDE // TIMED)
@@ -79,7 +78,7 @@ def log_prob_vs_loop() -> float:
 
 
 def inpaint_cached(draws: int = 3) -> float:
-    """Painting the lower half with the cache, against a pass over the path so far for each step."""
+    """Compares inpainting with the cache to a pass over the path so far for each step."""
     model, x = build("path"), images()
     total = SIDE * SIDE
     half, order = total // 2, torch.arange(total)
@@ -114,9 +113,9 @@ def main(*, rounds: int = 3, json: bool = False, record: Path | None = None) -> 
     """Measures both ratios.
 
     Args:
-        rounds: How often each is measured, after once to warm up.
+        rounds: Number of measurements of each, after one warm-up.
         json: Print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("rounds", rounds, low=2)
     check_record(record)
@@ -127,7 +126,7 @@ def main(*, rounds: int = 3, json: bool = False, record: Path | None = None) -> 
         rounds,
         command="python -m benchmarks.images",
         settings={"side": SIDE, "levels": LEVELS, "parameters": sizes, "threads": 1},
-        title=f"{SIDE}x{SIDE} pixels, {sizes['path']:,} and {sizes['unet']:,} weights: ratios",
+        title=f"{SIDE}x{SIDE} pixels, {sizes['path']:,} and {sizes['unet']:,} parameters: ratios",
         record=record,
         json=json,
     )

@@ -1,18 +1,17 @@
-"""The exact sampler of the paper's D^CR against the paper's own way of drawing from it.
+"""Exact sampler of the paper's D^CR against the paper's own sampler.
 
     python -m benchmarks.mask_sampling --json
 
-Three samplers draw the same batch of training masks in one process, turn by turn:
+Three samplers of the same batch of training masks take turns in one process:
 
     paper   appendix B, step by step: a hundred times too many masks, each by three sorts (random
             keys, members to the front, ranks), then resampled by weight without replacement
     exact   `training_masks(UniformCardinality(N), RemoveGreatest(...), reweight=True)`
-    floor   fill a boolean tensor of the same shape with random bits, the least a sampler does
+    floor   random bits in a boolean tensor of the same shape, the least work of a sampler
 
 `speedup` and `memory_ratio` are paper / exact, `over_floor` is exact / floor. A round times each
-once (the median of many calls for the fast ones); a ratio is the mean over rounds, and its standard
-error comes from their spread: it is that of one run on one machine. Memory is the peak of what
-torch allocates, from its profiler.
+once (the median of many calls for the fast ones). A ratio is the mean over rounds, with its
+standard error, of one run on one machine. Memory is torch's peak allocation, from its profiler.
 """
 
 from pathlib import Path
@@ -33,11 +32,11 @@ from anyorder.reproduce.table7 import POOL, papers_sampler
 from benchmarks.measuring import peak_bytes, seconds, standard_error
 
 SHAPES = {"N250": (512, 250), "N3072": (128, 3072)}
-"""The paper's batches: text8 and CIFAR-10."""
+"""Batch and N of the paper: text8 and CIFAR-10."""
 
 
 def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[str, float]:
-    """Times and weighs the three samplers in turn; see the module's docstring."""
+    """Measures time and memory of the three samplers in turn; see the module's docstring."""
     generator = torch.Generator().manual_seed(seed)
     law, protocol = UniformCardinality(num_variables), RemoveGreatest(lexicographic(num_variables))
 
@@ -71,8 +70,8 @@ def measure(batch: int, num_variables: int, *, rounds: int, seed: int) -> dict[s
 
 
 def _show(results: dict[str, dict[str, float]]) -> None:
-    table = Table(title="Drawing training masks from the paper's D^CR")
-    for title in ("", "faster than the paper's way", "less memory", "times the floor"):
+    table = Table(title="Sampling training masks from the paper's D^CR")
+    for title in ("", "faster than the paper's sampler", "less memory", "times the floor"):
         table.add_column(title, justify="right")
     for name, result in results.items():
         batch, n = SHAPES[name]
@@ -93,16 +92,16 @@ def main(*, rounds: int = 5, seed: int = 0, json: bool = False, record: Path | N
     """Measures both shapes of the paper.
 
     Args:
-        rounds: How many times the three samplers take turns.
-        seed: Of the draws.
+        rounds: Number of turns of the three samplers.
+        seed: Seed of the masks.
         json: Print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("rounds", rounds, low=2)
     check_count("seed", seed, low=0)
     check_record(record)
     torch.set_num_threads(1)
-    with Console(stderr=True).status("Drawing masks ..."):
+    with Console(stderr=True).status("Sampling masks ..."):
         results = {
             name: measure(batch, n, rounds=rounds, seed=seed) for name, (batch, n) in SHAPES.items()
         }
@@ -123,13 +122,13 @@ def main(*, rounds: int = 5, seed: int = 0, json: bool = False, record: Path | N
 
 @app.command
 def bias(*, batches: int = 400, seed: int = 0, json: bool = False) -> None:
-    """How far the mean cardinality of resampled masks is from that of D^CR, by the pool.
+    """Measures the bias of the mean cardinality of resampled masks, by the size of the pool.
 
     N = 8, batches of 512. The paper's pool is 100 times the batch.
 
     Args:
-        batches: How many batches are drawn.
-        seed: Of the draws.
+        batches: Number of batches.
+        seed: Seed of the masks.
         json: Print one JSON object in place of the table.
     """
     check_count("batches", batches, low=2)
@@ -157,7 +156,7 @@ def bias(*, batches: int = 400, seed: int = 0, json: bool = False) -> None:
         return
     table = Table(title="Mean cardinality of the masks, relative to the exact law")
     table.add_column("sampler")
-    table.add_column("off by", justify="right")
+    table.add_column("bias", justify="right")
     for name, result in found.items():
         table.add_row(name, f"{result['bias']:+.2%} ± {result['se']:.2%}")
     Console().print(table)

@@ -1,4 +1,4 @@
-"""How time and memory are measured."""
+"""Measurements of time and memory, and the printing of their ratios."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports its own starts otherwise
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch's profiler logs its own starts
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +21,7 @@ Work = Callable[[], object]
 
 
 def seconds(work: Work, *, repeats: int = 1) -> float:
-    """The median time of a call."""
+    """Returns the median time of a call."""
     times = []
     for _ in range(repeats):
         start = perf_counter()
@@ -31,7 +31,7 @@ def seconds(work: Work, *, repeats: int = 1) -> float:
 
 
 def peak_bytes(work: Work) -> int:
-    """The most that torch has allocated at one time during one call."""
+    """Returns torch's peak allocation during one call."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
     held = peak = 0
@@ -45,7 +45,7 @@ def peak_bytes(work: Work) -> int:
 def times_faster(
     benchmarks: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """Each ratio as a mean over rounds with its standard error, after one round to warm up."""
+    """Returns the mean and standard error of each ratio over rounds, after one warm-up."""
     found = {}
     with Console(stderr=True).status("Measuring ...") as status:
         for name, measure in benchmarks.items():
@@ -57,7 +57,7 @@ def times_faster(
 
 
 def all_steps(step: Callable[[int], Work], steps: Sequence[int]) -> float:
-    """The time of steps 0 to the last one of a list, of which those that are listed are timed."""
+    """Returns the time of all steps up to the last of `steps`, of which only these are timed."""
     times = tensor([seconds(step(t)) for t in steps], dtype=float64)
     count = steps[-1] + 1
     return float(trapezoid(times, tensor(steps, dtype=float64))) * count / (count - 1)
@@ -73,7 +73,7 @@ def publish_ratios(
     record: Path | None,
     json: bool,
 ) -> None:
-    """Keeps ratios as a record, and prints them as JSON or as a table."""
+    """Writes ratios to a record, and prints them as JSON or as a table."""
     if record is not None:
         rows = [Row("random", "path", name, *ratio, rounds) for name, ratio in found.items()]
         Record(f"{command} --rounds {rounds}", settings, rows).save(record)
@@ -90,5 +90,5 @@ def publish_ratios(
 
 
 def standard_error(values: Tensor) -> float:
-    """Of a mean over rounds."""
+    """Returns the standard error of a mean over rounds."""
     return float(values.std() / len(values) ** 0.5)

@@ -1,20 +1,21 @@
-"""What one pass buys: answering, sampling and training against the ways without it.
+"""Speed-ups of one pass: likelihoods, sampling and training against loops of passes.
 
     python -m benchmarks.queries --json
 
-6 layers, width 384, N = 250 characters, 16 rows unless said, one thread. The two sides of a ratio
-take turns in one process; a ratio is the mean over rounds, its standard error comes from their
-spread. Long rivals are timed in part and scaled by the number of passes, as each entry says.
+6 layers, width 384, N = 250 characters, 16 rows by default, one thread. The two sides of a ratio
+take turns in one process. A ratio is the mean over rounds, with its standard error. Long baselines
+are timed in part and scaled by the number of passes.
 
-    log_prob_vs_loop       full likelihoods by one pass / by N passes of N tokens of the same
-                           network, the published way (one of these passes is timed)
-    log_prob_vs_batched    the same / the batched walk of the masked network (2 rows are timed)
-    batched_vs_loop_1row   one row: that walk / a loop of full passes that predict all variables,
-                           the published way (50 of them are timed)
-    sample_cached_batch1   drawing full rows with the cache / the same network without it
-    sample_cached_batch32  (whose passes are timed at nine lengths and integrated over all)
-    train_step_over_floor  a training step / a bare `nn.TransformerEncoder`, forward and backward,
-                           with as many layers, as wide, on as many tokens
+    log_prob_vs_loop       joint likelihoods: one pass / the published N passes of N tokens of the
+                           same network (one of these passes is timed)
+    log_prob_vs_batched    the same: one pass / the batched path of the masked network (2 rows are
+                           timed)
+    batched_vs_loop_1row   one row: the batched path / the published loop of full passes that
+                           predict all variables (50 of them are timed)
+    sample_cached_batch1   sampling full rows: with the cache / the same network without it (timed
+    sample_cached_batch32  at nine lengths and integrated over all)
+    train_step_over_floor  training step / forward and backward of a bare `nn.TransformerEncoder` of
+                           the same size on as many tokens
 """
 
 from collections.abc import Callable
@@ -53,7 +54,7 @@ LAYERS, WIDTH, HEADS, N, ROWS = 6, 384, 6, 250, 16
 def build(
     network: type[PathTransformer] | type[Transformer], *, n: int | None = None
 ) -> AnyOrderModel:
-    """A model of the benchmark's size, untrained."""
+    """Returns an untrained model of the benchmark's size."""
     n = n or N
     schema = text_schema(TEXT8_ALPHABET, n)
     torch.manual_seed(0)
@@ -63,12 +64,12 @@ def build(
 
 
 def rows(number: int, n: int | None = None) -> Tensor:
-    """Random text."""
+    """Returns random text."""
     return torch.randint(len(TEXT8_ALPHABET), (number, n or N))
 
 
 def log_prob_vs_loop() -> float:
-    """One pass for all factors, against N passes of N tokens for one factor each."""
+    """Compares one pass for all factors with N passes of N tokens for one factor each."""
     model, x = build(PathTransformer), rows(ROWS)
     last = (torch.arange(N) < N - 1).expand(ROWS, -1)
     targets = torch.full((ROWS, 1), N - 1)
@@ -81,14 +82,14 @@ def log_prob_vs_loop() -> float:
 
 
 def log_prob_vs_batched() -> float:
-    """One pass of the path network against the batched walk of the masked one."""
+    """Compares one pass of the path network with the batched path of the masked one."""
     path, masked, part = build(PathTransformer), build(Transformer), 2
-    walk = seconds(lambda: log_prob(masked, rows(part))) * ROWS / part
-    return walk / seconds(lambda: log_prob(path, rows(ROWS)))
+    batched = seconds(lambda: log_prob(masked, rows(part))) * ROWS / part
+    return batched / seconds(lambda: log_prob(path, rows(ROWS)))
 
 
 def batched_vs_loop_1row() -> float:
-    """The steps of one walk as the rows of batches, against full passes one after another."""
+    """Compares the steps of one path as rows of batches with full passes one by one."""
     model, x, steps = build(Transformer), rows(1), range(0, N, 5)
     order = torch.arange(N)
 
@@ -104,7 +105,7 @@ def batched_vs_loop_1row() -> float:
 
 
 def sample_cached(batch: int) -> float:
-    """Drawing full rows with the cache, against a fused pass over the path so far for each step."""
+    """Compares sampling with the cache to a fused pass over the path so far for each step."""
     model, x = build(PathTransformer), rows(batch)
     nothing, order = torch.zeros(batch, N, dtype=torch.bool), torch.arange(N)
     steps = [0, *range(31, N - 1, 31), N - 1]
@@ -123,16 +124,16 @@ def sample_cached(batch: int) -> float:
 
 
 def train_step_over_floor() -> float:
-    """A training step of the path network against a bare encoder on as many tokens."""
+    """Compares a training step of the path network with a bare encoder on as many tokens."""
     model, x = build(PathTransformer).train(), rows(ROWS)
     objective = PathLoss(FixedCardinality(N, N))
-    drawn = objective.draw(model, ROWS)
+    sampled = objective.draw(model, ROWS)
     layer = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
     )
     encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
     tokens = torch.randn(2 * ROWS, N, WIDTH)  # two streams; short rows make its attention cheapest
-    step = seconds(lambda: objective.loss(model, x, drawn).mean().backward())
+    step = seconds(lambda: objective.loss(model, x, sampled).mean().backward())
     return step / seconds(lambda: encoder(tokens).mean().backward())
 
 
@@ -159,10 +160,10 @@ def main(
     """Measures every ratio.
 
     Args:
-        rounds: How often each is measured, after once to warm up.
-        only: Some of the ratios; all by default.
+        rounds: Number of measurements of each, after one warm-up.
+        only: Names of the ratios; all by default.
         json: Print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("rounds", rounds, low=2)
     check_record(record)
@@ -181,18 +182,18 @@ def main(
 
 @app.command
 def growth(*, out: Path = Path("docs/growth.png"), lengths: list[int] | None = None) -> None:
-    """Draws how time and memory of full likelihoods grow with N, for 4 rows.
+    """Plots the time and memory of joint likelihoods by N, for 4 rows.
 
     Args:
-        out: The picture; the numbers go beside it as CSV.
-        lengths: The N to measure.
+        out: Image file; the numbers go to a CSV file beside it.
+        lengths: Values of N.
     """
     torch.set_num_threads(1)
     few, lines = 4, []
     for n in lengths or [64, 128, 250, 512]:
         for name, network in (("path", PathTransformer), ("masked", Transformer)):
             model = build(network, n=n)
-            # The walk of a masked network takes n passes a row: one row stands for the others.
+            # A masked network takes n passes for each row, so one row represents the others.
             part = few if name == "path" else 1
             x = rows(part, n)
             time = seconds(lambda m=model, x=x: log_prob(m, x)) * few / part  # type: ignore[misc]
@@ -201,10 +202,10 @@ def growth(*, out: Path = Path("docs/growth.png"), lengths: list[int] | None = N
     out.parent.mkdir(parents=True, exist_ok=True)
     text = "network,N,seconds,peak_bytes\n" + "\n".join(",".join(map(str, line)) for line in lines)
     out.with_suffix(".csv").write_text(text + "\n")
-    _draw_growth(out, lines)
+    _plot_growth(out, lines)
 
 
-def _draw_growth(out: Path, lines: list[tuple[str, int, float, int]]) -> None:
+def _plot_growth(out: Path, lines: list[tuple[str, int, float, int]]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")

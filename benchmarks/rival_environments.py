@@ -1,4 +1,4 @@
-"""An environment for each rival, made once and kept: none is a dependency of the project."""
+"""Virtual environments of the rivals, made once and kept: none is a dependency of the project."""
 
 import json
 import os
@@ -14,19 +14,19 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 PATIENCE = 10
-"""How many times as long as on the processor a rival may take on the clock."""
+"""Largest ratio of wall time to CPU time of a rival."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Another model of tables.
+    """Another table model, which runs as a worker in an environment of its own.
 
     Args:
-        module: Its worker.
-        requirements: What its environment holds, pinned; the first names it. None if it runs in
-            ours.
-        constraints: Versions of what these bring along.
-        unwanted: What they bring along that breaks them, and is removed.
+        module: Module of the worker.
+        requirements: Pinned packages of its environment; the first names it. None runs it in this
+            environment.
+        constraints: Pinned versions of their dependencies.
+        unwanted: Dependencies that break them, and are removed.
     """
 
     module: str
@@ -58,23 +58,23 @@ RIVALS: Mapping[str, Rival] = {
 
 
 class RivalError(Exception):
-    """A rival cannot be installed, or did not get to its end; says why."""
+    """A rival cannot be installed, or did not finish; the message says why."""
 
 
 def default_folder() -> Path:
-    """Under the user's cache folder."""
+    """Returns the default folder of the environments, under the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "anyorder" / "rivals"
 
 
 def environment(rival: Rival, folder: Path) -> Path:
-    """The Python of a rival's environment below a folder, which is made if it is not there."""
+    """Returns the Python of a rival's environment, which is made if it does not exist."""
     if rival.requirements is None:
         return Path(sys.executable)
     place = folder / rival.requirements[0].replace("==", "-")  # shells read "=" as assignments
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     wanted = json.dumps([rival.requirements, rival.constraints, rival.unwanted])
-    ready = place / "ready.json"  # written last: what was left half-way is made again
+    ready = place / "ready.json"  # written last: incomplete environments are made again
     if ready.exists() and ready.read_text() == wanted:
         return python
     _run([sys.executable, "-m", "venv", "--clear", str(place)])
@@ -92,12 +92,12 @@ def run_worker(rival: Rival, python: Path, task: Path, *, minutes: float) -> Non
     """Runs a rival's worker on a task folder.
 
     Args:
-        rival: Which one.
-        python: That of its environment.
-        task: The folder.
-        minutes: Of the processor, after which it is stopped; see `_run`.
+        rival: Rival to run.
+        python: Python of its environment.
+        task: Task folder.
+        minutes: CPU minutes after which it is stopped; see `_run`.
     """
-    # As it runs outside, so here: nothing of ours is seen but the workers.
+    # Workers see only the workers' package of this project.
     settings = {**os.environ, "PYTHONPATH": str(ROOT)}
     _run([str(python), "-m", rival.module, str(task)], minutes=minutes, settings=settings)
 
@@ -108,18 +108,18 @@ def _run(
     """Runs a command to its end.
 
     Args:
-        command: The program and its arguments.
-        minutes: Of the processor, after which any process of it is stopped; a busy machine may take
+        command: Program and arguments.
+        minutes: CPU minutes after which any of its processes is stopped; wall time may be
             `PATIENCE` times as long.
-        settings: Its environment.
+        settings: Environment variables.
     """
     longest = None
     if minutes is not None:
-        # The limit of a shell holds for what it becomes, and for all that that starts.
+        # The limit of the shell is inherited by the command and its children.
         command = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(ceil(60 * minutes)), *command]
         longest = 60 * PATIENCE * minutes
     try:
-        # In a session of its own, so that the processes that it starts can be stopped with it.
+        # In its own session, so that its children can be stopped with it.
         started = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ def _run(
     except OSError as error:
         raise RivalError(str(error)) from None
     try:
-        _, said = started.communicate(timeout=longest)
+        _, errors = started.communicate(timeout=longest)
     except BaseException as stopped:
         _stop(started)
         if isinstance(stopped, subprocess.TimeoutExpired):
@@ -141,11 +141,11 @@ def _run(
     if started.returncode == -signal.SIGXCPU:
         raise RivalError(f"stopped after {minutes:g} minutes")
     if started.returncode:
-        raise RivalError(_last_line(said) or f"exit code {started.returncode}")
+        raise RivalError(_last_line(errors) or f"exit code {started.returncode}")
 
 
 def _stop(started: "subprocess.Popen[str]") -> None:
-    """Ends a command and all that it started."""
+    """Kills a command and its children."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)

@@ -1,15 +1,14 @@
-"""How long a decision of a policy takes, on one core.
+"""Latency of a decision of a policy, on one core.
 
     python -m benchmarks.robot --json
 
-A decision is an action of nine dimensions for an observation of 30 numbers: four are told and five
-filled in, or all nine are decided. Control at 12.5 Hz leaves 80 ms. Times are milliseconds of the
-processor, so that a busy machine counts less; the ratios are of policies of the same size, measured
-in turns.
+A decision is an action of nine dimensions for an observation of 30 numbers: four are given and five
+completed, or all nine are decided. Control at 12.5 Hz leaves 80 ms. Times are CPU milliseconds, so
+that other load counts less. Ratios are of policies of the same size, measured in turns.
 
-    fill           the conditional policy, four dimensions told
-    full           the conditional policy, nothing told
-    masked         the same with the masked perceptron, a pass for each dimension
+    fill           the conditional policy, four dimensions given
+    full           the conditional policy, no dimension given
+    masked         the same with the masked MLP, a pass for each dimension
     cloning        the cloning policy
     fill_ratio     fill / cloning
     masked_ratio   masked / full
@@ -40,13 +39,13 @@ from benchmarks.measuring import standard_error
 
 TOLD = {0: 0.1, 1: -0.2, 2: 0.3, 3: 0.0}
 DECISIONS = 20
-"""Of each policy in a round."""
+"""Decisions of each policy in a round."""
 
 Decision = Callable[[], object]
 
 
 def policies(prefix: str, size: dict[str, Any]) -> dict[str, Decision]:
-    """Decisions of policies of one size, all but untrained: that does not change their time."""
+    """Returns decisions of policies of one size, untrained because training changes no time."""
     demonstrations = toy_demonstrations(8)
     once = TrainingSettings(batch=8, steps=1, warmup=0)
     cloning = CloningPolicy(**size, settings=once).fit(demonstrations)
@@ -66,7 +65,7 @@ def policies(prefix: str, size: dict[str, Any]) -> dict[str, Decision]:
 
 
 def milliseconds(decision: Decision) -> float:
-    """The median time of the processor of a decision."""
+    """Returns the median CPU time of a decision."""
     times = []
     for _ in range(DECISIONS):
         began = process_time()
@@ -80,12 +79,12 @@ app = App(name="python -m benchmarks.robot", help=(__doc__ or "").splitlines()[0
 
 @app.default
 def main(*, rounds: int = 10, json: bool = False, record: Path | None = None) -> None:
-    """Prints the times.
+    """Measures and prints the times.
 
     Args:
-        rounds: How many; they give the standard errors.
-        json: Whether to print one JSON object in place of the table.
-        record: A file to which the numbers are written with the command and the commit.
+        rounds: Number of rounds, which give the standard errors.
+        json: Print one JSON object in place of the table.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("rounds", rounds, low=2)
     check_record(record)
@@ -105,17 +104,17 @@ def main(*, rounds: int = 10, json: bool = False, record: Path | None = None) ->
     if json:
         print_json({name: value for name, (value, _) in found.items()})
         return
-    table = Table(title="a decision")
-    table.add_column("what")
-    table.add_column("milliseconds, or times as long", justify="right")
+    table = Table(title="Latency of a decision")
+    table.add_column("policy")
+    table.add_column("CPU milliseconds, or ratio", justify="right")
     for name, (value, error) in found.items():
         table.add_row(name, f"{value:.2f} ± {error:.2f}")
     Console().print(table)
 
 
 def _measured(timed: dict[str, Decision], rounds: int) -> dict[str, tuple[float, float]]:
-    """Means over rounds, in each of which all take their turn, and their standard errors."""
-    for decision in timed.values():  # the first is slower: memory is set up
+    """Returns means and standard errors over rounds, in each of which all take turns."""
+    for decision in timed.values():  # the first call is slower: it allocates memory
         decision()
     times = np.array([[milliseconds(d) for d in timed.values()] for _ in range(rounds)])
     columns = dict(zip(timed, torch.from_numpy(times).T, strict=True))

@@ -1,17 +1,17 @@
-"""How fast a served model answers: one client, and a hundred at once.
+"""Latency and throughput of a served model, with one client and with a hundred.
 
     python -m benchmarks.serve --json
 
-A table of eight columns, a model of the default size, a server in a process of its own on loopback.
-Each request asks p(income | age, job) for other values. The clients here are bare sockets, so that
-they take little of the machine.
+A table of eight columns, a model of the default size, a server in its own process on loopback. Each
+request queries p(income | age, job) for other values. The clients are bare sockets, so that they
+take little of the machine.
 
-    p50_ms            the median time of an answer, one client, one request after another
-    p50_ms_100        the same with 100 clients at once
-    p99_ms_100        the time within which 99 of 100 of them have their answer
-    requests_per_s    answers a second, 100 clients
-    times_one_client  the same, divided by that of one client
-    errors            answers other than 200, and connections that failed, of both
+    p50_ms            median latency, one client, one request after another
+    p50_ms_100        median latency, 100 concurrent clients
+    p99_ms_100        99th percentile of the latency, 100 concurrent clients
+    requests_per_s    requests per second, 100 concurrent clients
+    times_one_client  requests per second, divided by those of one client
+    errors            responses other than 200 and failed connections, of both
     rss_growth        memory of the server at the end, divided by that after the warm-up
 """
 
@@ -44,22 +44,22 @@ from anyorder.reproduce.record import Record, Row, check_record
 from anyorder.tables.model import TableModel
 
 ROWS = 2000
-"""Of the table: enough for its columns to have their usual kinds."""
+"""Rows of the table: enough to infer the usual types of its columns."""
 
 WARM_UP = 50
-"""Requests before anything is measured."""
+"""Requests before the measurement."""
 
 ADDRESS = re.compile(r"http://[\d.]+:\d+")
 
 
 @dataclass
 class Load:
-    """What clients saw.
+    """Latencies and errors of clients.
 
     Args:
-        seconds: Of each answer.
-        errors: How many failed.
-        elapsed: From the first request to the last answer.
+        seconds: Latency of each request.
+        errors: Number of failed requests.
+        elapsed: Seconds from the first request to the last response.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -68,11 +68,11 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Requests per second."""
         return len(self.seconds) / self.elapsed
 
     def quantile(self, share: float) -> float:
-        """In milliseconds."""
+        """Returns a quantile of the latency in milliseconds."""
         return 1000 * float(np.quantile(self.seconds, share))
 
 
@@ -83,16 +83,16 @@ def main(
     json: Json = False,
     record: Path | None = None,
 ) -> None:
-    """Serve a model of the default size, and load it.
+    """Serve a model of the default size, and put it under load.
 
     Parameters
     ----------
     clients
-        How many ask at once.
+        Number of concurrent clients.
     seconds
-        For how long they ask; one client asks for a third of that.
+        Duration of the load; one client has a third of it.
     record
-        A file to which the numbers are written with the command and the commit.
+        File to which the numbers are written with the command and the commit.
     """
     check_count("clients", clients)
     check_record(record)
@@ -107,8 +107,8 @@ def main(
     if json:
         print_json(found)
         return
-    table = Table(title=f"One client, and {clients} at once")
-    table.add_column("")
+    table = Table(title=f"One client, and {clients} concurrent clients")
+    table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in found.items():
         table.add_row(name, f"{value:.2f}")
@@ -116,7 +116,7 @@ def main(
 
 
 def fitted(folder: Path, **options: Any) -> None:
-    """Saves a model of a made-up table: of the default size, because its answers do not matter."""
+    """Saves a model of a synthetic table, of the default size and nearly untrained."""
     rng = np.random.default_rng(0)
     age = rng.integers(18, 80, ROWS)
     frame = pd.DataFrame({"age": age, "job": rng.choice(["nurse", "clerk", "baker"], ROWS)})
@@ -131,7 +131,7 @@ def fitted(folder: Path, **options: Any) -> None:
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address of a server of a model, and its process."""
+    """Starts a server of a model, and yields its address and process."""
     command = [sys.executable, "-m", "anyorder", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -147,7 +147,7 @@ def served(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 
 async def measured(address: str, pid: int, *, clients: int, seconds: float) -> dict[str, float]:
-    """The numbers."""
+    """Returns the metrics of a server under load."""
     place = urlsplit(address)
     where = (str(place.hostname), int(place.port or 80))
     await _client(where, Load(), until=None)
@@ -167,7 +167,7 @@ async def measured(address: str, pid: int, *, clients: int, seconds: float) -> d
 
 
 async def loaded(where: tuple[str, int], *, clients: int, seconds: float) -> Load:
-    """What so many clients see who ask for so long, each one request after another."""
+    """Runs concurrent clients, each with one request after another."""
     load, start = Load(), perf_counter()
     await asyncio.gather(*(_client(where, load, until=start + seconds) for _ in range(clients)))
     load.elapsed = perf_counter() - start
@@ -175,13 +175,13 @@ async def loaded(where: tuple[str, int], *, clients: int, seconds: float) -> Loa
 
 
 def resident(pid: int) -> float:
-    """The memory of a process that is in use, in bytes."""
+    """Returns the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096.0
 
 
 async def _client(where: tuple[str, int], load: Load, *, until: float | None) -> None:
-    """Asks until it is time, or a few times for a start."""
+    """Sends requests until a time, or `WARM_UP` requests if it is None."""
     draw = random.Random()
     reader, writer = await asyncio.open_connection(*where)
     asked = 0

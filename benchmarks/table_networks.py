@@ -1,16 +1,16 @@
-"""Which network is the better default for tables: all are fitted for the same time.
+"""Comparison of table networks, fitted for the same time.
 
     python -m benchmarks.table_networks --data DIR --minutes 2
 
 On nltcs, plants, jester, adult and diamonds, if no `--sets` are named.
 
-`path` keeps what is told and what is asked apart (two streams), `path_one_stream` does not, and
-`mlp` is the masked residual perceptron of the shape that ACE and the paper use. All else is
-`TableModel()`; the time is that of training, without evaluations. DIR is laid out as
-`benchmarks.table_sets` says. The likelihoods, nats a row, are of the first test rows:
+`path` has separate streams for evidence and query, `path_one_stream` has one, and `mlp` is the
+masked residual MLP of ACE and the paper. All else is `TableModel()`; the time is that of training,
+without evaluations. The layout of DIR is described in
+`benchmarks.table_sets`. The likelihoods, nats a row, are of the first test rows:
 
-    joint          of all that a row has
-    conditional    of random parts of it given the rest
+    joint          all observed cells of a row
+    conditional    random parts of it given the rest
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,12 @@ NETWORKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def networks(_columns: Sequence[str], _minutes: float) -> Mapping[str, Mapping[str, Any]]:
-    """The networks, for any columns and time."""
+    """Returns the networks, for any columns and time."""
     return NETWORKS
 
 
 def questions(columns: int) -> Mapping[str, QueryLaw]:
-    """What is asked of each."""
+    """Returns the laws of the test queries."""
     joint = as_query_law(FixedCardinality(columns, columns))
     return {"joint": joint, "conditional": ConditionalQueries(columns)}
 

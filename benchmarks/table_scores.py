@@ -1,14 +1,14 @@
-"""How good answers about a table are, row by row, so that models can be compared in pairs.
+"""Scores of likelihoods and imputations of a table, row by row, for paired comparisons.
 
-    joint, conditional   nats a row; more is better
-    nrmse                of best guesses of numbers, in standard deviations of the rows to fit
-    error_rate           of best guesses of categories
-    crps                 of draws of numbers, rounded as the column is, in standard deviations
+    joint, conditional   nats per row; more is better
+    nrmse                RMSE of point estimates of numbers, in training standard deviations
+    error_rate           error rate of point estimates of categories
+    crps                 CRPS of samples of numbers, rounded as the column, in standard deviations
     category_crps        the same of categories, with distance 0 or 1: half the Brier score
 
 The last four are means over columns, and less is better. Each is an `Estimate` whose rows average
-to the score and vary as it does (a ratio or a root is linearised around its value), so that
-standard errors and paired differences come out as for a mean.
+to the score. A ratio or a root is linearised around its value (the delta method), so that standard
+errors and paired differences are computed as for a mean.
 """
 
 import math
@@ -25,23 +25,23 @@ from benchmarks.table_task import TableTask
 Mask = NDArray[np.bool_]
 
 IMPOSSIBLE = math.log(5e-324)
-"""What a row costs that a model calls impossible, and any at most: the smallest double's log."""
+"""Lowest log-likelihood of a row: the log of the smallest double."""
 
 LIKELIHOODS = ("joint", "conditional")
 
 
 def likelihood(logs: Array) -> tuple[Estimate, int]:
-    """Nats a row, and how many rows were impossible, less likely or no number: `IMPOSSIBLE` each.
+    """Returns nats per row, clipped at `IMPOSSIBLE`, and the number of clipped rows.
 
-    A row of which a model knows that it is very unlikely must not cost more than one that it calls
-    impossible.
+    Rows of probability zero and NaN are clipped too. A very unlikely row must not cost more than an
+    impossible one.
     """
     lost = ~np.isfinite(logs) | (logs < IMPOSSIBLE)
     return Estimate(torch.from_numpy(np.where(lost, IMPOSSIBLE, logs))), int(lost.sum())
 
 
 def imputation(task: TableTask, answers: Mapping[str, Array]) -> dict[str, Estimate]:
-    """Scores of filled holes, of each column as "score/column" and of all of them together."""
+    """Returns scores of imputed cells, of each column as "score/column" and of all columns."""
     found: dict[str, Estimate] = {}
     draws, point = answers.get("draws"), answers.get("point")
     if point is None and draws is not None:
@@ -64,7 +64,7 @@ def imputation(task: TableTask, answers: Mapping[str, Array]) -> dict[str, Estim
 
 
 def best_guesses(columns: list[Column], draws: Array) -> Array:
-    """The means of drawn numbers, and what is drawn most often of categories."""
+    """Returns the means of sampled numbers, and the modes of sampled categories."""
     point = draws.mean(axis=0)
     for place, column in enumerate(columns):
         if column.is_category:
@@ -74,7 +74,7 @@ def best_guesses(columns: list[Column], draws: Array) -> Array:
 
 
 def rounded(columns: list[Column], draws: Array) -> Array:
-    """Draws of rounded numbers, rounded whoever drew them: ours are, and others may be spread."""
+    """Rounds samples of rounded columns, because some models do not."""
     found = draws.copy()
     for place, column in enumerate(columns):
         if column.step is not None:  # a power of ten
@@ -83,7 +83,7 @@ def rounded(columns: list[Column], draws: Array) -> Array:
 
 
 def crps(draws: Array, truth: Array, *, is_category: bool) -> Array:
-    """E|X - y| - E|X - X'| / 2 over draws, each pair of different ones. Shape ``(rows,)``."""
+    """Returns the unbiased CRPS, E|X - y| - E|X - X'| / 2 over samples. Shape ``(rows,)``."""
     count = len(draws)
     if is_category:
         draws, apart = draws.copy(), (draws != truth).mean(axis=0)
@@ -97,14 +97,14 @@ def crps(draws: Array, truth: Array, *, is_category: bool) -> Array:
 
 
 def ratio(values: Array, holes: Mask) -> Estimate:
-    """The mean over the rows that have a hole."""
+    """Returns the mean over the rows whose cell was removed."""
     mean = values[holes].mean()
     moved = np.where(holes, values - mean, 0.0) * (len(holes) / holes.sum())
     return Estimate(torch.from_numpy(mean + moved))
 
 
 def root(squares: Array, holes: Mask) -> Estimate:
-    """The square root of the mean over the rows that have a hole."""
+    """Returns the square root of the mean over the rows whose cell was removed."""
     mean = ratio(squares, holes)
     value = math.sqrt(mean.value)
     slope = 0.5 / value if value > 0 else 0.0
@@ -116,7 +116,7 @@ def _guessed(
 ) -> tuple[str, Estimate]:
     if column.is_category:
         return "error_rate", ratio((guess != truth).astype(np.float64), holes)
-    # A hole that was left empty has no error: its column then has no score.
+    # A cell that was left empty is NaN, and so is the score of its column.
     return "nrmse", root(((guess - truth) / scale) ** 2, holes)
 
 
@@ -126,7 +126,7 @@ def _scales(task: TableTask) -> Array:
 
 
 def _means(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """The mean over columns of each score."""
+    """Returns the mean of each score over columns."""
     together: dict[str, list[torch.Tensor]] = {}
     for name, score in found.items():
         together.setdefault(name.split("/")[0], []).append(score.rows)

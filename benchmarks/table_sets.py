@@ -1,10 +1,10 @@
-"""The tables that table models are measured on, as training and test frames.
+"""Data sets of the table benchmarks, as training and test frames.
 
 A folder DIR holds them in the formats of the public archives: `debd/NAME/NAME.train.data` and so
-on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for gaps),
+on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for missing values),
 `tables/diamonds.csv`, `tables/abalone.csv`, `tables/winequality-red.csv` and `-white.csv` (as the
-UCI archive has them, with or without a header), and what `anyorder.reproduce.uci_data` reads. Of
-tables that come in one piece a random tenth is the test.
+UCI archive has them, with or without a header), and the files of `anyorder.reproduce.uci_data`. A
+random tenth is the test set of tables without a public split.
 """
 
 from pathlib import Path
@@ -69,14 +69,14 @@ WINE = [
 
 
 class TableSet(NamedTuple):
-    """Rows to fit, and rows to be measured on once."""
+    """Training and test rows."""
 
     train: pd.DataFrame
     test: pd.DataFrame
 
 
 def load_set(data: Path, name: str) -> TableSet:
-    """One of `SETS` from the folder of the data."""
+    """Reads one of `SETS` from the folder of the data."""
     check_choice("sets", name, SETS)
     if name == "adult":
         return TableSet(_adult(data, "train"), _adult(data, "test"))
@@ -111,7 +111,7 @@ def _tenth(frame: pd.DataFrame) -> TableSet:
 
 
 def _wine(data: Path) -> pd.DataFrame:
-    """Both kinds as one table with their colour."""
+    """Reads both kinds as one table with a column of their color."""
     parts = []
     for color in ("red", "white"):
         part = _plain(data / "tables" / f"winequality-{color}.csv", WINE)
@@ -120,7 +120,7 @@ def _wine(data: Path) -> pd.DataFrame:
 
 
 def _plain(path: Path, names: list[str]) -> pd.DataFrame:
-    """A file of values between commas or semicolons, with or without a line of names."""
+    """Reads a file with commas or semicolons, with or without a header."""
     with _file(path).open() as lines:
         first = lines.readline()
     separator = ";" if ";" in first else ","
@@ -137,7 +137,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _numbers(data: Path, name: str) -> TableSet:
-    """One of the density estimators' tables; its validation rows are rows to fit."""
+    """Reads a UCI data set; its validation rows become training rows."""
     found = load_uci(name, data)
     names = [f"v{i}" for i in range(found.train.shape[1])]
     train = np.concatenate([found.train.numpy(), found.valid.numpy()]).astype(np.float64)
@@ -150,6 +150,6 @@ def _file(path: Path) -> Path:
         raise ConfigError(
             f'There is no "{path}". The binary sets are the public "debd" benchmarks, adult, '
             "abalone and wine quality are in the UCI archive, diamonds comes with ggplot2; the "
-            "first lines of benchmarks/table_sets.py say what is to be where."
+            "docstring of benchmarks/table_sets.py describes the folder."
         )
     return path

@@ -1,9 +1,9 @@
-"""What all models of a comparison are asked: the same rows, evidence and holes, and one measure.
+"""Task of a comparison: rows, evidence, removed cells and measure are the same for all models.
 
-The measure of a column is fixed here, before any model is fitted: numbers that are multiples of a
-power of ten are cells of that width, other numbers have densities, and the rest are categories.
-Where some value comes back again and again there is no density, so such a column is measured by
-cells too, though not all its values are multiples of their width.
+The measure of a column is fixed before any model is fitted. Numbers that are multiples of a power
+of ten are cells of that width, other numbers have densities, and the rest are categories. A column
+with recurring values has no density, so it is measured by cells too, though not all its values are
+multiples of their width.
 """
 
 import math
@@ -20,31 +20,31 @@ from benchmarks.rivals.task import Array, Column, Task
 from benchmarks.table_sets import TableSet
 
 HOLES = 0.3
-"""The share of cells that imputation has to fill, at random."""
+"""Share of random cells that are removed for imputation."""
 
 EVIDENCE = 0.5
-"""The probability with which a cell is known when conditionals are asked."""
+"""Probability that a cell is given in conditional queries."""
 
 RECURRING, SEVERAL = 0.01, 3
-"""A value with more than this share of the rows, and so many, has a probability, not a density."""
+"""Share and number of rows above which a value is recurring: a probability, not a density."""
 
 MOSTLY = 0.95
-"""The share of values that have to be multiples of a power of ten for it to be the width of all."""
+"""Share of values that must be multiples of a power of ten for it to be the cell width."""
 
 NARROW = 1e-3
-"""The width of cells, in interquartile ranges, where values are multiples of nothing."""
+"""Width of cells, in interquartile ranges, of values that are multiples of no power of ten."""
 
 
 @dataclass(frozen=True)
 class TableTask:
-    """A task, as arrays for rivals and as frames for us.
+    """A task, as arrays for rivals and as frames for our model.
 
     Args:
-        task: The arrays; categories are the numbers of their levels.
-        levels: The levels of each category, by column.
-        train: The rows to fit.
-        test: The rows to score.
-        dropped: Test rows left out because a level of theirs is in no row to fit.
+        task: Arrays; categories are coded by their levels.
+        levels: Levels of each category, by column.
+        train: Training rows.
+        test: Test rows.
+        dropped: Number of test rows that are dropped because a level is in no training row.
     """
 
     task: Task
@@ -55,40 +55,40 @@ class TableTask:
 
     @property
     def steps(self) -> list[float | None]:
-        """What each column is rounded to."""
+        """Rounding step of each column."""
         return [column.step for column in self.task.columns]
 
     @property
     def have(self) -> NDArray[np.bool_]:
-        """Which cells of the test rows there are."""
+        """Mask of the cells of the test rows that are not missing."""
         return ~np.isnan(self.task.test)
 
     @property
     def holes(self) -> NDArray[np.bool_]:
-        """Which of them are to be filled."""
+        """Mask of the removed cells."""
         return self.have & np.isnan(self.task.gaps)
 
     @property
     def gappy(self) -> pd.DataFrame:
-        """The test rows with their holes, as a frame."""
+        """Test rows without the removed cells, as a frame."""
         return self.test.mask(pd.DataFrame(self.holes, self.test.index, self.test.columns))
 
     def codes(self, frame: pd.DataFrame) -> Array:
-        """Any rows as arrays."""
+        """Returns rows as an array of codes."""
         return _codes(frame, self.levels)
 
 
 def table_task(
     table: TableSet, *, rows: int, train_rows: int, draws: int, seed: int = 0
 ) -> TableTask:
-    """The task of a set.
+    """Returns the task of a data set.
 
     Args:
-        table: The set.
-        rows: At most so many test rows, the first ones.
-        train_rows: At most so many rows to fit, chosen at random.
-        draws: How often each hole is drawn.
-        seed: Of the choice of rows, evidence and holes.
+        table: Data set.
+        rows: Largest number of test rows, the first ones.
+        train_rows: Largest number of training rows, a random sample.
+        draws: Number of samples of each removed cell.
+        seed: Seed of the rows, the evidence and the removed cells.
     """
     train = table.train
     if len(train) > train_rows:
@@ -118,7 +118,7 @@ def _column(
 
 
 def cell_width(series: pd.Series, name: str) -> float | None:
-    """How wide the cells of a column of numbers are; None if it has densities.
+    """Returns the width of the cells of a column of numbers; None if it has densities.
 
     Example:
         >>> cell_width(pd.Series([0.1, 0.2, 0.25]), "all are multiples of a hundredth")
@@ -133,7 +133,7 @@ def cell_width(series: pd.Series, name: str) -> float | None:
     values = series.dropna()
     if values.value_counts().iloc[0] <= max(SEVERAL, RECURRING * len(values)):
         return None
-    others = values[values != values.mode().iloc[0]]  # what comes back says nothing of a width
+    others = values[values != values.mode().iloc[0]]  # tells nothing about the width
     spread = float(others.quantile(0.75) - others.quantile(0.25)) or float(others.std())
     if not 0 < spread < math.inf:
         return None

@@ -1,4 +1,4 @@
-"""Variants of `TableModel`, fitted for the same time and asked the same questions of test rows."""
+"""Comparisons of variants of `TableModel`, with equal training time and the same test queries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,30 +20,30 @@ from anyorder.tables.model import TableModel
 from benchmarks.table_sets import TableSet, load_set
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""Of a `TableModel`, or of several that share the time and are mixed."""
+"""Options of a `TableModel`, or of several that share the time and form a mixture."""
 
 Variants = Callable[[Sequence[str], float], Mapping[str, Options]]
-"""From the columns of a table, and the minutes that each has unless it says otherwise, to what is
-compared, by name; the others with the first."""
+"""Maps the columns of a table and the default minutes to variants by name. The others are compared
+with the first."""
 
 Laws = Callable[[int], Mapping[str, QueryLaw]]
-"""From a number of columns to the laws of test questions, by name."""
+"""Maps a number of columns to the laws of test queries, by name."""
 
 CLOCK = "processor"
-"""Equal time on a machine that others use too."""
+"""CPU time, which is fair on a shared machine."""
 
 
 def comparison(
     module: str, variants: Variants, laws: Laws, *, by_default: Sequence[str], test_rows: int = 2000
 ) -> Callable[..., None]:
-    """The command of a module that compares variants.
+    """Returns the command of a module that compares variants.
 
     Args:
-        module: Its name, for the record.
-        variants: What is compared.
-        laws: What is asked.
-        by_default: Which sets, if none are named.
-        test_rows: How many, if no number is given.
+        module: Name of the module, for the record.
+        variants: Variants of the model.
+        laws: Laws of the test queries.
+        by_default: Default data sets.
+        test_rows: Default number of test rows.
     """
 
     def measure(
@@ -56,16 +56,16 @@ def comparison(
         json: bool = False,
         record: Path | None = None,
     ) -> None:
-        """Fits every variant on every set, prints nats a row, and keeps a record.
+        """Fits every variant on every data set, and prints nats per row.
 
         Args:
-            data: The folder of the data.
-            sets: Which sets; by default those that the text above names.
-            only: Which variants; all by default. The others are compared with the first.
-            minutes: Of the processor, in training, for each variant on each set.
-            rows: Test rows.
+            data: Folder of the data.
+            sets: Data sets; by default those named above.
+            only: Variants; all by default. The others are compared with the first.
+            minutes: CPU minutes of training for each variant on each data set.
+            rows: Number of test rows.
             json: Print one JSON object, the last line of the output.
-            record: A file to which the numbers are written with the command and the commit.
+            record: File to which the numbers are written with the command and the commit.
         """
         check_count("rows", rows)
         check_record(record)
@@ -104,9 +104,9 @@ def _chosen(variants: Mapping[str, Options], only: Sequence[str] | None) -> dict
 
 
 def rows_of(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Row]:
-    """The numbers of a set for the record, and a line that tells them."""
-    told = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
-    Console(stderr=True).print(f"{name}: {told}")
+    """Returns the scores of a data set as rows of a record, and prints them as progress."""
+    values = {v: {law: round(e.value, 3) for law, e in r.items()} for v, r in found.items()}
+    Console(stderr=True).print(f"{name}: {values}")
     return [
         Row(name, variant, f"{law}_nats", value.value, value.se, len(value.rows))
         for variant, values in found.items()
@@ -117,26 +117,26 @@ def rows_of(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Row]
 def scores(
     table: TableSet, options: Options, laws: Laws, minutes: float, rows: int
 ) -> dict[str, Estimate]:
-    """The log-likelihoods of test questions, one a row and law, the same for every variant."""
+    """Returns log-likelihoods of test queries, one for each row and law, equal for all variants."""
     parts = [options] if isinstance(options, Mapping) else options
     share = minutes / len(parts)
     budget = {"minutes": share, "clock": CLOCK}
     models = [TableModel(**{**budget, **part}).fit(table.train) for part in parts]
     test = table.test.iloc[:rows]
-    # Questions are drawn in the order of the frame, whatever the model's canonical order is.
+    # Queries are sampled in the column order of the frame, not in the model's canonical order.
     names = [name for name in test.columns if name in models[0].table_.names]
     have = ~models[0].table_.encode(test)[1][:, _places(models[0], names).argsort()]
     some = have.any(dim=1)
-    asked, found = test[some.numpy()], {}
-    for law, drawn in laws(len(names)).items():
+    queried, found = test[some.numpy()], {}
+    for name, law in laws(len(names)).items():
         source = torch.Generator().manual_seed(0)
-        given, query = drawn.sample(len(asked), available=have[some], generator=source)
-        found[law] = Estimate(_mixed(models, asked, names, query, given))
+        given, query = law.sample(len(queried), available=have[some], generator=source)
+        found[name] = Estimate(_mixed(models, queried, names, query, given))
     return found
 
 
 def _places(model: TableModel, names: Sequence[str]) -> Tensor:
-    """The places in the frame of the model's columns."""
+    """Returns the positions of the model's columns in the frame."""
     return torch.tensor([names.index(name) for name in model.table_.names])
 
 
@@ -147,7 +147,7 @@ def _mixed(
     query: Tensor,
     given: Tensor,
 ) -> Tensor:
-    """The answers of one model, or of the mixture of several: see `TableMixture`."""
+    """Returns log-likelihoods of one model, or of the mixture of several; see `TableMixture`."""
 
     def answers(query: Tensor, given: Tensor) -> Tensor:
         each = []
@@ -165,7 +165,7 @@ def _mixed(
 
 
 def differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[Paired]:
-    """All variants of a set but the first, less the first."""
+    """Returns the differences of all variants from the first."""
     baseline, *others = found
     pairs = [(variant, law) for variant in others for law in found[variant]]
     less = {(v, law): found[v][law].minus(found[baseline][law]) for v, law in pairs}
@@ -176,11 +176,11 @@ def differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[
 
 
 def show(rows: list[Row], paired: list[Paired]) -> None:
-    """Prints a table of variants."""
+    """Prints a table of the variants."""
     less = {(pair.dataset, pair.a, pair.metric): pair for pair in paired}
-    table = Table(title="Nats a row: more is better")
-    for title in ("set", "variant", "questions", "value", "minus the first"):
-        words = title in ("set", "variant", "questions")
+    table = Table(title="Nats per row: more is better")
+    for title in ("set", "variant", "queries", "value", "minus the first"):
+        words = title in ("set", "variant", "queries")
         table.add_column(title, justify="left" if words else "right")
     for row in rows:
         pair = less.get((row.dataset, row.model, row.metric))

@@ -1,13 +1,13 @@
-"""How good a default `TableModel()` is, out of the box, beside what others reach.
+"""Likelihoods of a default `TableModel()`, beside those of other models.
 
     python -m benchmarks.tables_default --data DIR --json
 
-DIR is laid out as `benchmarks.table_sets` says. Every model is `TableModel()` with nothing set,
-fitted on the training rows; the test rows are read once.
+The layout of DIR is described in `benchmarks.table_sets`. Every model is `TableModel()` with its
+defaults, fitted on the training rows; the test rows are read once.
 
-    nltcs, plants, jester ...   joint log-likelihood, nats a row
-    adult                       joint; income given all else: accuracy and log-loss, beside a
-                                gradient-boosted classifier's, which is trained for this only
+    nltcs, plants, jester ...   joint log-likelihood, nats per row
+    adult                       joint; accuracy and log-loss of income given the other columns,
+                                beside a gradient-boosted classifier trained for this only
     diamonds                    joint, in the units of the columns (a random tenth is the test)
 """
 
@@ -34,7 +34,7 @@ ELSEWHERE = {
     "plants": {"TabularARGN": -13.36, "first path network": -12.46},
     "jester": {"first path network": -52.23},
 }
-"""Measured on machines of this kind before: TabularARGN is mostlyai-engine 2.7.3 with its defaults;
+"""Earlier measurements on similar machines: TabularARGN is mostlyai-engine 2.7.3 with its defaults;
 the path network had 3 layers of width 96, untuned, for 150, 900 and 400 s of one core."""
 
 app = App(name="tables_default", help=__doc__)
@@ -48,13 +48,13 @@ def measure(
     json: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Fits and scores every set.
+    """Fits and scores every data set.
 
     Args:
-        data: The folder of the data.
-        sets: Which sets; nltcs, plants, jester, adult and diamonds by default.
+        data: Folder of the data.
+        sets: Data sets; nltcs, plants, jester, adult and diamonds by default.
         json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_record(record)
     names = sets or [*BINARY, *MIXED]
@@ -81,7 +81,7 @@ Found = tuple[list[Row], list[Paired]]
 
 
 def joint_only(name: str, table: TableSet) -> Found:
-    """The joint of all columns, nats a row, in their units."""
+    """Returns the joint log-likelihood of all columns, in nats per row."""
     model, minutes = _fitted(table.train)
     joint = Estimate(torch.from_numpy(model.log_prob(table.test)))
     rows = [
@@ -93,7 +93,7 @@ def joint_only(name: str, table: TableSet) -> Found:
 
 
 def adult(name: str, table: TableSet) -> Found:
-    """Adult: the joint, and income given the rest beside a classifier made for it."""
+    """Returns the joint of adult, and income given the rest beside a classifier."""
     train, test = table
     model, minutes = _fitted(train)
     joint = Estimate(torch.from_numpy(model.log_prob(test)))
@@ -152,7 +152,7 @@ def _row(name: str, model: str, metric: str, found: Estimate) -> Row:
 
 
 def _show(rows: list[Row]) -> None:
-    table = Table(title="TableModel() as it comes")
+    table = Table(title="TableModel() with its defaults")
     for title in ("set", "model", "metric", "value"):
         table.add_column(title, justify="right" if title == "value" else "left")
     for row in map(asdict, rows):

@@ -1,15 +1,15 @@
-"""How fast a default table model answers, and in how much memory a large file is scored.
+"""Speed of a default table model, and memory of scoring a large file.
 
     python -m benchmarks.tables_speed --json
 
-Models of the default size, untrained: speed does not depend on what they know.
+Models have the default size and are untrained, because training does not change the speed.
 
     cells_per_second_binary   log_prob of random halves given the others, 100 binary columns
     cells_per_second_mixed    the same, 15 columns: 5 numbers, 5 with repeated values, 5 categories
-    conditional_vs_energy     the same questions on 15 numbers: one pass with mixtures / the walk of
-                              a masked network with energies and 100 importance samples (ACE)
+    conditional_vs_energy     the same queries on 15 numbers: one pass with mixtures / the path of a
+                              masked network with energies and 100 importance samples (ACE)
     parquet_rows_per_second   scoring a Parquet file of 5 million rows and 3 columns in chunks
-    parquet_peak_megabytes    the most memory that the process held meanwhile
+    parquet_peak_megabytes    peak memory of the process meanwhile
 """
 
 import resource
@@ -53,10 +53,10 @@ def measure(
     """Measures everything.
 
     Args:
-        rounds: How often each is measured.
-        parquet_rows: Of the large file; 0 leaves it out.
+        rounds: Number of measurements of each.
+        parquet_rows: Rows of the large file; 0 skips it.
         json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_count("rounds", rounds)
     check_count("parquet_rows", parquet_rows, low=0)
@@ -80,7 +80,7 @@ def measure(
         print_json({row.metric: row.value for row in rows})
         return
     table = Table(title="A default table model")
-    table.add_column("what")
+    table.add_column("metric")
     table.add_column("value", justify="right")
     for row in rows:
         table.add_row(row.metric, f"{row.value:,.1f}" + (f" ± {row.se:,.1f}" if row.se else ""))
@@ -88,7 +88,7 @@ def measure(
 
 
 def cells_per_second(frame: pd.DataFrame, rounds: int) -> tuple[torch.Tensor, float]:
-    """Queried cells a second of random halves given the other halves, and cells of a row."""
+    """Returns queried cells per second of random halves given the others, and cells per row."""
     model = TableModel(max_steps=1).fit(frame)
     x, missing = model.table_.encode(frame)
     given = torch.rand(missing.shape, generator=torch.Generator().manual_seed(0)) < 0.5
@@ -100,7 +100,7 @@ def cells_per_second(frame: pd.DataFrame, rounds: int) -> tuple[torch.Tensor, fl
 
 
 def conditional_vs_energy(rounds: int) -> torch.Tensor:
-    """The ratio of times for the same conditional likelihoods."""
+    """Returns the ratio of times for the same conditional likelihoods."""
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(512, 15))).add_prefix("c")
     ours = TableModel(max_steps=1).fit(frame)
     schema = ours.table_.schema
@@ -112,7 +112,7 @@ def conditional_vs_energy(rounds: int) -> torch.Tensor:
     given = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
 
     def by_samples() -> None:
-        energies.train()  # the normaliser by importance samples, as ACE reports it
+        energies.train()  # normalises by importance sampling, as ACE does
         with torch.no_grad():
             rank = ace.protocol.rank(~given)
             ace.factors(x, query=~given, given=given, rank=rank)
@@ -121,13 +121,13 @@ def conditional_vs_energy(rounds: int) -> torch.Tensor:
         log_prob(ours.model_, x, query=~given, given=given)
 
     ratios = []
-    for _ in range(rounds + 1):  # the first one warms up
+    for _ in range(rounds + 1):  # the first is the warm-up
         ratios.append(seconds(by_samples) / seconds(one_pass, repeats=5))
     return torch.tensor(ratios[1:], dtype=torch.float64)
 
 
 def parquet(number: int) -> tuple[float, float]:
-    """Rows a second of scoring a large file in chunks, and the peak of the process, in MB."""
+    """Returns rows per second of scoring a large file in chunks, and peak memory in MB."""
     model = TableModel(max_steps=1).fit(_three(2000, 0))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.parquet"
@@ -153,12 +153,12 @@ def _write(path: Path, number: int) -> None:
 
 
 def binary(rows: int) -> pd.DataFrame:
-    """100 binary columns."""
+    """Returns a table of 100 binary columns."""
     return pd.DataFrame(np.random.default_rng(0).random((rows, 100)) < 0.3).add_prefix("v")
 
 
 def mixed(rows: int) -> pd.DataFrame:
-    """Numbers, numbers with repeated values, categories."""
+    """Returns a table of numbers, numbers with repeated values, and categories."""
     rng = np.random.default_rng(0)
     numbers = {f"number{i}": rng.normal(size=rows) for i in range(5)}
     counts = {f"count{i}": rng.poisson(3 + 5 * i, rows) for i in range(5)}

@@ -1,1 +1,1 @@
-"""Results for the record, and the tables of the documents that are made from them."""
+"""Experiments, their committed records, and the tables and plots of the documents."""

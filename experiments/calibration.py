@@ -1,15 +1,15 @@
-"""Whether the intervals of a default `TableModel()` hold what they say, by how much is given.
+"""Calibration of a default `TableModel()`, by the share of a row that is given.
 
     python -m experiments.calibration --data DIR
 
-On adult and diamonds, if no `--sets` are named: the model is fitted on the training rows as it
-comes, and `TableModel.check` asks it about test rows. DIR is laid out as `benchmarks.table_sets`
-says.
+On adult and diamonds by default: the model is fitted on the training rows with its defaults, and
+`TableModel.check` checks it on test rows. The layout of DIR is described in
+`benchmarks.table_sets`.
 
-    coverage_90     share of values in their central 90% intervals
-    off             the most that any stated probability of a number is off
-    off_categories  the expected calibration error of categories
-    gaps            how far the model agrees with itself, nats; see docs/diagnostics.md
+    coverage_90     coverage of central 90% intervals
+    off             largest error of any stated probability of a number
+    off_categories  expected calibration error of categories
+    gaps            self-consistency gaps in nats; see docs/diagnostics.md
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ SETS = ("adult", "diamonds")
 LEVEL = 0.9
 
 CLOCK: Clock = "processor"
-"""Which minutes the default budget has: a busy machine changes nothing."""
+"""Clock of the training budget: CPU minutes, so that other load changes nothing."""
 
 app = App(name="calibration", help=__doc__)
 
@@ -46,14 +46,14 @@ def measure(
     json: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Fits and checks every set.
+    """Fits and checks every data set.
 
     Args:
-        data: The folder of the data.
-        sets: Which sets.
-        rows: At most so many test rows are asked about.
+        data: Folder of the data.
+        sets: Data sets.
+        rows: Largest number of test rows.
         json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_record(record)
     check_count("rows", rows)
@@ -77,7 +77,7 @@ def measure(
 
 
 def numbers(name: str, check: Check) -> list[Row]:
-    """What a check found, a row for each number; `model` is how much was given."""
+    """Returns the numbers of a check as rows; `model` is the share that is given."""
     found = []
     for given, part in check.numbers.items():
         share = part.coverage(LEVEL)
@@ -93,7 +93,7 @@ def numbers(name: str, check: Check) -> list[Row]:
 
 
 def _show(found: list[Row]) -> None:
-    table = Table(title="How far probabilities hold")
+    table = Table(title="Calibration")
     for title in ("set", "given, or the gap", "metric", "value"):
         table.add_column(title, justify="right" if title == "value" else "left")
     for row in found:

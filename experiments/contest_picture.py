@@ -1,8 +1,8 @@
-"""How far `TableModel` is ahead of the best rival on each set, as a picture.
+"""Plot of the differences of `TableModel` from the best rival on each data set.
 
-    python -m experiments.contest_picture        draws docs/rivals.png
+    python -m experiments.contest_picture        writes docs/rivals.png
 
-From what `benchmarks.tables` wrote to `results/tables.SET.json`.
+Reads the records of `benchmarks.tables`, `results/tables.SET.json`.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from experiments.records import ROOT
 from experiments.table_results import CONTEST, Match, matches
 
 LIKELIHOODS = ("joint_nats", "conditional_nats")
-GAPS = ("nrmse", "error_rate", "crps")
+IMPUTATION = ("nrmse", "error_rate", "crps")
 
 LINEAR_NATS, LINEAR_PER_CENT = 0.1, 10
-"""Up to which axes are linear: a tenth and ten nats, one and a hundred per cent are to be seen."""
+"""Linear ranges of the axes, so that 0.1 and 10 nats, 1 and 100 per cent are all visible."""
 
 
 def draw() -> Figure:
-    """Likelihoods on the left, filled gaps on the right; what lies to the right is ahead."""
+    """Plots likelihoods on the left, imputation on the right; positive is better for ours."""
     found = list(matches())
     sets = list(dict.fromkeys(match.ours["dataset"] for match in found))
     figure = Figure(figsize=(10, 1.2 + 0.4 * len(sets)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for axes, metrics in ((left, LIKELIHOODS), (right, GAPS)):
+    for axes, metrics in ((left, LIKELIHOODS), (right, IMPUTATION)):
         for offset, metric in enumerate(metrics):
             chosen = [match for match in found if match.ours["metric"] == metric]
             places = [sets.index(match.ours["dataset"]) for match in chosen]
@@ -38,7 +38,7 @@ def draw() -> Figure:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
     left.set_xscale("symlog", linthresh=LINEAR_NATS)
     right.set_xscale("symlog", linthresh=LINEAR_PER_CENT)
-    left.set(xlabel="nats a row more than the best rival")
+    left.set(xlabel="nats per row more than the best rival")
     right.set(xlabel="per cent less error than the best rival")
     left.set_yticks(range(len(sets)), sets)
     left.invert_yaxis()
@@ -64,7 +64,7 @@ app = App(name="python -m experiments.contest_picture", help=(__doc__ or "").spl
 
 @app.default
 def main() -> None:
-    """Draws the picture."""
+    """Writes the plot."""
     draw().savefig(ROOT / "docs" / "rivals.png", dpi=130)
 
 

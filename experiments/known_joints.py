@@ -1,10 +1,10 @@
-"""Fits `TableModel` to draws of joints that are known, and says how far every answer is off.
+"""KL divergences of `TableModel` from known joints, for every query.
 
     python -m experiments.known_joints --json
 
 Two joints of four columns: a Gaussian, and a mixture of a category, a number, an amount that is
-zero half of the time, and a flag. For every question p(u | e), u and e disjoint, the figure is
-KL(truth || model) in nats a row: the mean over fresh draws of the difference of log-likelihoods.
+zero half of the time, and a flag. For every query p(u | e), u and e disjoint, the figure is
+KL(truth || model) in nats per row: the mean difference of log-likelihoods over fresh samples.
 """
 
 import math
@@ -34,11 +34,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Known:
-    """A joint that can be drawn from and whose marginals are known.
+    """A joint with known marginals.
 
     Args:
-        draw: From a number of rows and a generator to a frame.
-        log_marginal: The log density of some columns of a frame.
+        draw: Samples a frame of a number of rows.
+        log_marginal: Computes the log density of some columns of a frame.
     """
 
     draw: Callable[[int, np.random.Generator], pd.DataFrame]
@@ -49,13 +49,13 @@ class Known:
 def measure(
     *, minutes: float = 3.0, seed: int = 0, json: bool = False, record: Path | None = None
 ) -> None:
-    """Fits both and prints the divergences.
+    """Fits both joints and prints the divergences.
 
     Args:
-        minutes: Of training, at most, for each.
-        seed: Of the draws.
+        minutes: Largest training time of each.
+        seed: Seed of the samples.
         json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     check_record(record)
     rows = []
@@ -63,8 +63,8 @@ def measure(
         rng = np.random.default_rng(seed)
         model = TableModel(minutes=minutes).fit(known.draw(ROWS, rng))
         for (query, given), found in divergences(model, known, known.draw(FRESH, rng)).items():
-            question = f"{','.join(query)}|{','.join(given)}"
-            rows.append(Row(name, "TableModel", f"kl {question}", found.value, found.se, FRESH))
+            words = f"{','.join(query)}|{','.join(given)}"
+            rows.append(Row(name, "TableModel", f"kl {words}", found.value, found.se, FRESH))
     command = f"python -m experiments.known_joints --minutes {minutes:g} --seed {seed}"
     kept = Record(command, {"rows": ROWS, "fresh": FRESH}, rows)
     if kept.publish(record, json=json):
@@ -74,7 +74,7 @@ def measure(
 def divergences(
     model: TableModel, known: Known, fresh: pd.DataFrame
 ) -> dict[tuple[tuple[str, ...], tuple[str, ...]], Estimate]:
-    """KL(truth || model) of every question."""
+    """Returns KL(truth || model) of every query."""
     found = {}
     for roles in product("qg-", repeat=len(fresh.columns)):
         query = [c for c, role in zip(fresh.columns, roles, strict=True) if role == "q"]
@@ -87,7 +87,7 @@ def divergences(
 
 
 def gaussian() -> Known:
-    """Four columns with a full covariance, in units from thousandths to thousands."""
+    """Returns a Gaussian of four columns with full covariance and scales from 0.001 to 1000."""
     mix = np.random.default_rng(7).normal(size=(4, 4)) + np.eye(4)
     units = np.array([1e-3, 1.0, 10.0, 1e3])
     covariance = (mix @ mix.T) * np.outer(units, units)
@@ -108,7 +108,7 @@ def gaussian() -> Known:
 
 
 def mixed() -> Known:
-    """A group, its size (normal) and amount (zero or lognormal); a flag that depends on size."""
+    """Returns a joint of group, size (normal), amount (zero or lognormal), and a flag by size."""
     share = np.array([0.5, 0.3, 0.2])
     centre, spread = np.array([-1.5, 0.5, 2.0]), np.array([0.5, 1.0, 0.3])
     zero, level = np.array([0.8, 0.4, 0.1]), np.array([0.0, 1.0, 2.0])
@@ -163,8 +163,8 @@ def mixed() -> Known:
 
 
 def _shown(rows: list[Row]) -> Table:
-    table = Table(title="KL(truth || model), nats a row")
-    for title in ("joint", "questions", "mean", "worst", "question"):
+    table = Table(title="KL(truth || model), nats per row")
+    for title in ("joint", "queries", "mean", "worst", "query"):
         table.add_column(title)
     for name in dict.fromkeys(row.dataset for row in rows):
         mine = [row for row in rows if row.dataset == name]

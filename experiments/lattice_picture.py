@@ -1,4 +1,4 @@
-"""Draws the lattice of four variables, with the edges that marginal questions use.
+"""Plot of the lattice of four variables, with the edges of marginal queries.
 
 python -m experiments.lattice_picture        writes docs/lattice.png
 """
@@ -15,7 +15,7 @@ from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 
 ROOT = Path(__file__).parent.parent
 VARIABLES = 4
-QUESTION, EVIDENCE = (1, 3), (0,)
+QUERY, EVIDENCE = (1, 3), (0,)
 """p(x2, x4 | x1), numbered from 0."""
 
 USED, OTHER, WALKED = "#2458a6", "#cfd6df", "#e0812b"
@@ -24,7 +24,7 @@ Node = tuple[int, ...]
 
 
 def places() -> dict[Node, tuple[float, float]]:
-    """Where each set is drawn: by its size upwards, sets of one size side by side."""
+    """Returns the position of each set: upwards by size, sets of one size side by side."""
     found = {}
     for size in range(VARIABLES + 1):
         sets = list(combinations(range(VARIABLES), size))
@@ -34,7 +34,7 @@ def places() -> dict[Node, tuple[float, float]]:
 
 
 def used(members: Node) -> Node:
-    """The node from which the canonical path comes to a set."""
+    """Returns the set before a set on its canonical path."""
     inside = torch.zeros(1, VARIABLES, dtype=torch.bool)
     inside[0, list(members)] = True
     taken = int(RemoveGreatest(lexicographic(VARIABLES)).removal(inside).argmax())
@@ -42,18 +42,18 @@ def used(members: Node) -> Node:
 
 
 def walk() -> list[tuple[Node, Node]]:
-    """The edges of the question."""
+    """Returns the edges of the query."""
     steps: list[tuple[Node, Node]] = []
     known: Node = EVIDENCE
-    for variable in QUESTION:
-        told = tuple(sorted((*known, variable)))
-        steps.append((known, told))
-        known = told
+    for variable in QUERY:
+        after = tuple(sorted((*known, variable)))
+        steps.append((known, after))
+        known = after
     return steps
 
 
 def draw() -> Figure:
-    """The picture."""
+    """Plots the lattice."""
     where, path = places(), walk()
     figure = Figure(figsize=(9, 4.6))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -69,7 +69,7 @@ def draw() -> Figure:
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": "#5b6675"}
         axes.text(x, y, name, ha="center", va="center", fontsize=9, bbox=box, zorder=2)
     for colour, words in (
-        (USED, "used by marginal questions"),
+        (USED, "used by marginal queries"),
         (OTHER, "never used by them"),
         (WALKED, "p(x2, x4 | x1)"),
     ):
@@ -84,7 +84,7 @@ app = App(name="python -m experiments.lattice_picture", help=(__doc__ or "").spl
 
 @app.default
 def main() -> None:
-    """Writes the picture."""
+    """Writes the plot."""
     draw().savefig(ROOT / "docs" / "lattice.png", dpi=130)
 
 

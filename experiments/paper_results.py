@@ -1,4 +1,4 @@
-"""The claims of the paper in a line each, beside what came out here at the size of a laptop."""
+"""Table of the paper's claims, beside the results here at scale small."""
 
 from math import log
 from typing import Any, NamedTuple
@@ -9,21 +9,21 @@ from anyorder.reproduce.tables4_5 import METRIC, PRINTED_CONDITIONALS, PRINTED_M
 from experiments.records import record
 
 MNIST_NATS = 28 * 28 * log(2)
-"""Of an image of which each pixel has a bit."""
+"""Nats of an image at one bit per pixel."""
 
 
 class Claim(NamedTuple):
-    """What the paper's way gains on another, and what one of ours gains on it.
+    """Gain of the paper's model over its rival, and of one of ours over the paper's.
 
     Args:
-        what: In words.
-        source: The record.
-        dataset: How its name begins there.
-        metric: As it is called there.
-        scale: What makes a difference of it a gain, in the unit of `what`.
-        mac: The paper's model and its rival.
-        ours: A model of ours and what it is compared with, if there is one.
-        paper: What the paper prints for the rival and for its own.
+        what: Description, with the unit.
+        source: Name of the record.
+        dataset: Prefix of the data set's name in the record.
+        metric: Name of the metric in the record.
+        scale: Factor from a difference of the metric to a gain in the unit of `what`.
+        mac: Model of the paper and its rival.
+        ours: A model of ours and its baseline, if there is one.
+        paper: Published numbers of the rival and of the paper's model.
     """
 
     what: str
@@ -46,7 +46,7 @@ def _both(printed: Any, place: int) -> tuple[float, float]:
     return printed["ardm"][place], printed["mac_strided"][place]
 
 
-TEXT, PIXELS = "bits a character", "bits a dimension"
+TEXT, PIXELS = "bits per character", "bits per dimension"
 STRIDED, PATH = ("mac_strided", "ardm"), ("path_mix", "mac_strided")
 UCI, MIXTURE = ("mac", "ace"), ("mac_mixture", "mac")
 CIFAR10 = image_tables.PAPER["cifar10"]
@@ -59,7 +59,7 @@ CLAIMS = (
           -1, STRIDED, ("path", "mac"), _both(CIFAR10, 0)),
     Claim(f"Table 3, CIFAR-10 (here 8x8): marginals, {PIXELS}", "table3.small", "CIFAR",
           "marginal_bits", -1, STRIDED, ("path", "mac"), _both(CIFAR10, 1)),
-    Claim("binarised MNIST: joint, nats an image", "table3.mnist", "binarized", "joint_bits",
+    Claim("binarised MNIST: joint, nats per image", "table3.mnist", "binarized", "joint_bits",
           -MNIST_NATS, ("mac", "ardm"), ("path", "mac"), None),
     Claim("Table 4, power: all six variables, nats", "table4.small", "power", "first_6_nats",
           1, UCI, MIXTURE, _of_numbers("first_6_nats", "power")),
@@ -80,7 +80,7 @@ CLAIMS = (
 
 
 def paper() -> str:
-    """A row a claim: what the paper prints, and gains here with their standard errors."""
+    """Returns a row for each claim: published numbers, and gains here with standard errors."""
     lines = [
         "| | paper: rival, MAC | here: MAC against its rival | one of ours against MAC |",
         "|---|---|---|---|",

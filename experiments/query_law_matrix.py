@@ -1,17 +1,17 @@
-"""What telling a model what it will be asked is worth: training laws against test laws.
+"""Matrix of training laws against test laws: the gain of training on the test queries.
 
     python -m experiments.query_law_matrix --data DIR --minutes 2
 
-On adult, diamonds and nltcs, if no `--sets` are named.
+On adult, diamonds and nltcs by default.
 
-Every model is `TableModel()` but for `queries=` and its time, and is asked every kind of question;
-the figures are nats a row, the differences from the model that was trained on any. DIR is laid out
-as `benchmarks.table_sets` says.
+Every model is `TableModel()` but for `queries=` and its time, and answers every kind of query. The
+figures are nats per row, the differences those from the model that is trained on any query. The
+layout of DIR is described in `benchmarks.table_sets`.
 
     joint         p(all columns)
     marginal      p(some columns), of every number of them
     conditional   p(the rest | a random part)
-    partial       p(some columns | some others), the rest unknown
+    partial       p(some columns | some others), the rest marginalised
     last          p(the last column | all others)
 """
 
@@ -35,13 +35,13 @@ SETS = ("adult", "diamonds", "nltcs")
 
 
 def training(columns: Sequence[str], _minutes: float) -> Mapping[str, Mapping[str, Any]]:
-    """What each model is trained for: any, and each kind of question alone."""
+    """Returns the training laws: any query, and each kind of query alone."""
     laws = questions(len(columns))
     return {"any": {}} | {name: {"queries": law} for name, law in laws.items()}
 
 
 def questions(columns: int) -> Mapping[str, QueryLaw]:
-    """The kinds of questions."""
+    """Returns the laws of each kind of query."""
     return {
         "joint": as_query_law(FixedCardinality(columns, columns)),
         "marginal": as_query_law(UniformCardinality(columns)),

@@ -1,9 +1,9 @@
-"""Pictures of one episode of shared autonomy: a strip (PNG) and a short animation (GIF).
+"""Images of one episode of shared autonomy: a strip (PNG) and a short animation (GIF).
 
     python -m experiments.robot_pictures runs/robot/small --out docs
 
-Of some episodes the one that completes the most tasks is acted again, with the camera on. Needs
-`anyorder[robot,image]`, and EGL or OSMesa (MUJOCO_GL=osmesa) where there is no screen.
+The episode that completes the most tasks of several is rendered. Needs `anyorder[robot,image]`, and
+EGL or OSMesa (MUJOCO_GL=osmesa) without a display.
 """
 
 from pathlib import Path
@@ -24,13 +24,13 @@ from anyorder.robots.kitchen import Kitchen, need_simulator
 from anyorder.robots.policies import CloningPolicy, ConditionalPolicy, SharedAutonomy
 
 SIZE = (180, 240)
-"""Height and width of a picture."""
+"""Height and width of an image."""
 
 FIRST_SEED = 500
-"""Episodes that are pictured are none that are reported."""
+"""First seed of the rendered episodes, none of which are reported."""
 
 AFTER = 6
-"""Steps that the animation goes on for when the last task is done."""
+"""Steps of the animation after the last completed task."""
 
 Picture = Any
 """Bytes of shape ``(height, width, 3)``."""
@@ -45,11 +45,11 @@ def main(
     """Writes kitchen.png and kitchen.gif.
 
     Args:
-        runs: The folder of a run of table6, such as runs/robot/small.
-        out: Where the pictures go.
-        seed: Whose trained policies.
-        tries: Episodes of which the best is taken.
-        frames: Of the animation.
+        runs: Folder of a run of table6, such as runs/robot/small.
+        out: Folder of the images.
+        seed: Seed of the trained policies.
+        tries: Number of episodes, of which the best is rendered.
+        frames: Frames of the animation.
     """
     need_simulator()
     check_count("tries", tries)
@@ -72,7 +72,7 @@ def main(
 
 
 def best_episode(policy: SharedAutonomy, tries: int) -> Episode:
-    """The episode that completes the most tasks; of several, that which does so first."""
+    """Returns the episode that completes the most tasks, the fastest of several."""
     kitchen = Kitchen()
     episodes = [rollout(policy, kitchen, FIRST_SEED + i) for i in range(tries)]
     kitchen.close()
@@ -80,7 +80,7 @@ def best_episode(policy: SharedAutonomy, tries: int) -> Episode:
 
 
 def film(policy: SharedAutonomy, seed: int, steps: list[int]) -> dict[int, Picture]:
-    """Pictures of an episode before some of its steps; each takes a second without a GPU."""
+    """Renders an episode before some of its steps; an image takes a second without a GPU."""
     kitchen, pictures = Kitchen(size=SIZE), {}
     policy.start(seed)
     seen, now = kitchen.start(seed), 0
@@ -94,7 +94,7 @@ def film(policy: SharedAutonomy, seed: int, steps: list[int]) -> dict[int, Pictu
 
 
 def write_animation(pictures: list[Picture], path: Path) -> None:
-    """A GIF of few colours, so that it is small; it runs about as fast as the robot did."""
+    """Writes a small GIF of few colours, at about the speed of the robot."""
     from PIL import Image
 
     frames = [Image.fromarray(one).quantize(colors=48) for one in pictures]

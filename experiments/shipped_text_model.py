@@ -1,11 +1,10 @@
-"""Fits the small model of text that ships with the package.
+"""Training of the small text model that ships with the package.
 
     python -m experiments.shipped_text_model           trains it for 20 minutes and evaluates it
-    python -m experiments.shipped_text_model --save    and puts it in place of the shipped one
+    python -m experiments.shipped_text_model --save    also replaces the shipped model
 
-It learns the language reference that comes with Python (3.11 for the one that ships), in the
-alphabet of text8. Its weights take less than 2 MB. The training goes on where it was if it is
-stopped.
+It is trained on the language reference that ships with Python (3.11 for the shipped model), in the
+alphabet of text8. Its weights take less than 2 MB. An interrupted training resumes.
 """
 
 from pathlib import Path
@@ -35,10 +34,10 @@ app = App(
 
 @app.default
 def main(*, out: Path = Path("runs/shipped_text_model"), save: bool = False) -> None:
-    """Fits it, and prints how good it is.
+    """Fits the model, and prints its bits.
 
     Args:
-        out: Where the training goes; the same command goes on with it.
+        out: Folder of the training; the same command resumes it.
         save: Overwrite the weights that ship with the package.
     """
     torch.set_num_threads(1)

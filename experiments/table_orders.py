@@ -1,15 +1,15 @@
-"""What a canonical order is worth on tables: natural, from data, learned, and random.
+"""Comparison of canonical orders on tables: natural, from data, learned, and random.
 
     python -m experiments.table_orders --data DIR --minutes 2
 
-On adult, diamonds and nltcs, if no `--sets` are named.
+On adult, diamonds and nltcs by default.
 
-Every model is `TableModel()` but for its order and its time; "learned" spends a quarter of it on
-the model that the order is learned from, and "learned_on_top" has that quarter on top, so that it
-is trained along its order for as long as the others: what the order itself is worth. "mixture" is
-that of three models along random orders and "members" the average of three along the natural one;
-both have the same time in all. DIR is laid out as `benchmarks.table_sets` says. Differences are
-from the natural order, row by row.
+Every model is `TableModel()` but for its order and its time. "learned" spends a quarter of the time
+on the model that the order is learned from. "learned_on_top" has that quarter in addition, so that
+it is trained along its order for as long as the others. "mixture" is a mixture of three models
+along random orders, "members" an ensemble of three along the natural one; both have the same total
+time. The layout of DIR is described in `benchmarks.table_sets`. Differences are paired, from the
+natural order.
 """
 
 import random
@@ -24,11 +24,11 @@ from benchmarks.table_variants import Options, comparison
 
 SETS = ("adult", "diamonds", "nltcs")
 RANDOM = 3
-"""How many random orders."""
+"""Number of random orders."""
 
 
 def orders(columns: Sequence[str], minutes: float) -> Mapping[str, Options]:
-    """The orders of some columns."""
+    """Returns the variants by order, for the columns of a table."""
     found: dict[str, Options] = {"natural": {}}
     found |= {name: {"order": name} for name in ("complete", "dependence", "learned")}
     found["learned_on_top"] = {"order": "learned", "minutes": minutes / (1 - EXPLORED)}

@@ -1,4 +1,4 @@
-"""What `benchmarks.tables` and `experiments.calibration` wrote down, as tables of the documents."""
+"""Tables of the documents from the records of `benchmarks.tables` and `experiments.calibration`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ SECONDS = "fit_seconds"
 CONTEST = {
     "joint_nats": "joint, nats",
     "conditional_nats": "conditional, nats",
-    "nrmse": "gaps, NRMSE",
-    "error_rate": "gaps, error rate",
-    "crps": "gaps, CRPS",
+    "nrmse": "imputation, NRMSE",
+    "error_rate": "imputation, error rate",
+    "crps": "imputation, CRPS",
     SECONDS: "fitting, s",
 }
-"""The columns; more nats are better, and less of all else."""
+"""Titles of the metrics; more nats are better, and less of all else."""
 
 RIVALS = {
     "spflow": "SPFlow",
-    "gaussian_mixture": "normal mixture",
+    "gaussian_mixture": "Gaussian mixture",
     "iterative_imputer": "IterativeImputer",
     "miceforest": "miceforest",
     "utrees": "UnmaskingTrees",
@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 class Match(NamedTuple):
-    """One of our models on one set by one metric, beside the best rival that has it."""
+    """A model of ours and the best rival, on one data set by one metric."""
 
     ours: Row
     rival: Row
@@ -40,13 +40,13 @@ class Match(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """How many standard errors ours is ahead, or behind if it is negative."""
+        """Standard errors by which ours is better; negative if it is worse."""
         ahead = self.difference if self.ours["metric"].endswith("_nats") else -self.difference
         return ahead / self.se if self.se else 0.0
 
 
 def matches(model: str = OURS) -> Iterator[Match]:
-    """All that a model of ours and some rival have been measured by."""
+    """Yields every metric of a model of ours that some rival has too."""
     for kept in records("tables"):
         rows = {(r["dataset"], r["model"], r["metric"]): r for r in kept["rows"]}
         paired = _paired(kept, model)
@@ -67,23 +67,23 @@ def matches(model: str = OURS) -> Iterator[Match]:
 
 
 def _paired(kept: Mapping[str, Any], model: str = OURS) -> dict[tuple[str, str, str], Row]:
-    """What a model of ours has more than others, by set, other and metric."""
+    """Returns differences of a model of ours from others, by data set, other and metric."""
     pairs = [pair for pair in kept["paired"] if pair["a"] == model]
     return {(pair["dataset"], pair["b"], pair["metric"]): pair for pair in pairs}
 
 
 def contest_summary() -> str:
-    """For each set the model as it comes, and what it has more than the best rival."""
+    """Returns the default model on each data set, with its difference from the best rival."""
     return _summary(OURS)
 
 
 def contest_ten_seconds() -> str:
-    """The same of a model that was trained for ten seconds."""
+    """Returns the same table of a model that was trained for ten seconds."""
     return _summary("ten_seconds")
 
 
 def contest_one_minute() -> str:
-    """The same of a model that was trained for a minute."""
+    """Returns the same table of a model that was trained for a minute."""
     return _summary("one_minute")
 
 
@@ -100,7 +100,7 @@ def _summary(model: str) -> str:
 
 
 def _seconds(match: Match) -> str:
-    """How long fitting took, and that of the rival with the best joint likelihood."""
+    """Returns the fitting seconds, and those of the rival with the best joint likelihood."""
     seconds = {
         row["model"]: row["value"]
         for kept in records("tables")
@@ -119,8 +119,8 @@ def _matched(match: Match | None) -> str:
 
 
 def any_order_cost() -> str:
-    """What the model for any question has less than one that was trained on whole rows alone."""
-    lines = ["| | joint, for any question | on whole rows alone | difference | of halves |"]
+    """Returns the cost of any-order training: differences from training on whole rows alone."""
+    lines = ["| | joint, any query | joint, whole rows alone | difference | of conditionals |"]
     lines.append("|---" * 5 + "|")
     for kept in records("tables"):
         rows = {(r["dataset"], r["model"], r["metric"]): r for r in kept["rows"]}
@@ -137,7 +137,7 @@ def any_order_cost() -> str:
 
 
 def contest() -> str:
-    """For each set `TableModel` as it is, and what every rival differs from it."""
+    """Returns a table for each data set: `TableModel`, and every rival with its difference."""
     return "\n\n".join(_contest(kept) for kept in records("tables"))
 
 
@@ -161,13 +161,13 @@ def _contest(kept: Mapping[str, Any]) -> str:
 
 
 def _missing(reasons: Mapping[str, str]) -> list[str]:
-    """Why rivals lack some scores, or all."""
+    """Returns a sentence with the reasons of missing scores."""
     words = [f"`{model}` {reason}" for model, reason in reasons.items()]
     return [f"Not all was measured: {'; '.join(words)}."] if words else []
 
 
 def _cell(row: Mapping[str, Any] | None, pair: Mapping[str, Any] | None) -> str:
-    """What a rival scored, and in brackets how much more or less ours did."""
+    """Formats the score of a rival, and in brackets the difference of ours."""
     if row is None:
         return ""
     if row["se"] is None:
@@ -176,12 +176,12 @@ def _cell(row: Mapping[str, Any] | None, pair: Mapping[str, Any] | None) -> str:
 
 
 def calibration() -> str:
-    """How much of the values lies in intervals of 90%, by how much is given."""
+    """Returns the calibration of the default model, by the share that is given."""
     kept = record("calibration")
     found = {(r["dataset"], r["metric"], r["model"]): r for r in kept["rows"]}
     titles = {
-        "coverage_90": "numbers in their 90% intervals",
-        "off": "the most that a probability of a number is off",
+        "coverage_90": "coverage of 90% intervals of numbers",
+        "off": "largest error of a probability of a number",
         "off_categories": "expected calibration error of categories",
     }
     given = list(dict.fromkeys(m for _, metric, m in found if metric == "coverage_90"))

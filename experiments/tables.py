@@ -1,7 +1,7 @@
-"""Writes the result tables of the documents from `experiments/results`.
+"""Result tables of the documents, written from `experiments/results`.
 
     python -m experiments.tables            writes them
-    python -m experiments.tables --check    says whether they are up to date
+    python -m experiments.tables --check    checks that they are up to date
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; NAME is a function below.
 """
@@ -23,7 +23,6 @@ from anyorder.reproduce.tables4_5 import MILLISECONDS
 from anyorder.reproduce.text_models import FIGURE3, TABLE1
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
-from experiments.speed_results import images, mask_sampling, queries, robot, serve
 from experiments.table_results import (
     any_order_cost,
     calibration,
@@ -43,7 +42,7 @@ BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def table7() -> str:
-    """The entropies of Table 7: exact, simulated, printed."""
+    """Returns the entropies of Table 7: exact, simulated, published."""
     kept = record("table7.paper")
     titles = {
         "M": "M, the test law",
@@ -58,12 +57,12 @@ def table7() -> str:
     found = {(row["model"], row["metric"]): row for row in kept["rows"]}
     lines = ["| law over masks, N = 12 | exact | simulated | paper |", "|---|---|---|---|"]
     for name, title in titles.items():
-        drawn = found[name, "entropy_simulated_nats"]
+        sampled = found[name, "entropy_simulated_nats"]
         paper = f"{PAPER_ENTROPY[name]:.2f}" if name in PAPER_ENTROPY else ""
         paper += "*" if name == "cond_path_cr" else ""
         lines.append(
             f"| {title} | {found[name, 'entropy_exact_nats']['value']:.3f} "
-            f"| {drawn['value']:.3f} ± {drawn['se']:.3f} | {paper} |"
+            f"| {sampled['value']:.3f} ± {sampled['se']:.3f} | {paper} |"
         )
     return "\n".join(
         [
@@ -75,7 +74,7 @@ def table7() -> str:
 
 
 def table1() -> str:
-    """Table 1: text, in bits."""
+    """Returns Table 1: text, in bits."""
     kept = record("table1.small")
     found = {(row["model"], row["metric"]): row for row in kept["rows"]}
     settings = kept["settings"]
@@ -95,8 +94,8 @@ def table1() -> str:
             values[-1] = ""
         lines.append(f"| `{a}` - `{b}` | {' | '.join(values)} |")
     words = (
-        f"Bits: joint and marginal for each of {settings['length']} characters, conditional for "
-        f"each character asked with a random half given; {settings['rows']} test chunks of "
+        f"Bits: joint and marginal per character of {settings['length']}, conditional per "
+        f"queried character with a random half given; {settings['rows']} test chunks of "
         f"{settings['data']['name']}; {settings['layers']} layers of width {settings['width']}, "
         f"as many steps as each makes in {settings['settings']['minutes']:g} minutes of a busy "
         f"core. {source(kept)}"
@@ -105,15 +104,15 @@ def table1() -> str:
 
 
 def table3() -> str:
-    """Table 3: joints and marginals of images, in bits a dimension."""
+    """Returns Table 3: joints and marginals of images, in bits per dimension."""
     kept = record("table3.small")
     settings = next(iter(kept["settings"].values()))
-    words = f"Bits a dimension, less is better; {settings['rows']} test images, "
+    words = f"Bits per dimension, less is better; {settings['rows']} test images, "
     return _by_model(kept, digits=3, words=f"{words}{_minutes(settings)}")
 
 
 def table3_mnist() -> str:
-    """Table 3 on binarised MNIST, in nats an image, as others print it."""
+    """Returns Table 3 on binarised MNIST, in nats per image, as published elsewhere."""
     kept = record("table3.mnist")
     settings = next(iter(kept["settings"].values()))
     rows = [
@@ -124,17 +123,17 @@ def table3_mnist() -> str:
         {**pair, "difference": -pair["difference"] * MNIST_NATS, "se": pair["se"] * MNIST_NATS}
         for pair in kept["paired"]
     ]
-    words = f"Nats an image, more is better; {settings['rows']} test images, {_minutes(settings)}"
+    words = f"Nats per image, more is better; {settings['rows']} test images, {_minutes(settings)}"
     return _by_model({**kept, "rows": rows, "paired": paired}, digits=2, words=words)
 
 
 def table4() -> str:
-    """Table 4: marginals of the public tables of numbers, in nats."""
+    """Returns Table 4: marginals on the UCI data sets, in nats."""
     return _public_tables("table4.small")
 
 
 def table5() -> str:
-    """Table 5: conditionals of the public tables of numbers, in nats."""
+    """Returns Table 5: conditionals on the UCI data sets, in nats."""
     return _public_tables("table5.small")
 
 
@@ -150,7 +149,7 @@ def _minutes(settings: Mapping[str, Any]) -> str:
 
 
 def _by_model(kept: Mapping[str, Any], *, digits: int, words: str) -> str:
-    """A row a data set and metric, a column a model; then the paired differences."""
+    """Returns a row for each data set and metric, a column for each model; then differences."""
     rows = {(row["dataset"], row["metric"], row["model"]): row for row in kept["rows"]}
     models = list(dict.fromkeys(row["model"] for row in kept["rows"]))
     lines = [f"| | {' | '.join(f'`{m}`' for m in models)} |", "|---" * (1 + len(models)) + "|"]
@@ -175,11 +174,11 @@ def _by_model(kept: Mapping[str, Any], *, digits: int, words: str) -> str:
 
 def _metric_words(metric: str) -> str:
     bare = metric.removesuffix("_nats").removesuffix("_bits")
-    return bare.replace("_", " ").replace(MILLISECONDS, "ms a row")
+    return bare.replace("_", " ").replace(MILLISECONDS, "ms per row")
 
 
 def table6() -> str:
-    """Table 6: rewards in the kitchen, and what they differ by."""
+    """Returns Table 6: rewards in the kitchen, their differences, and coverage."""
     kept = record("table6.small")
     rows = {(row["model"], row["metric"]): row for row in kept["rows"]}
     lines = ["| | tasks of four | ± episodes | ± trainings | paper |", "|---|---|---|---|---|"]
@@ -188,7 +187,7 @@ def table6() -> str:
         paper = "{:.2f} ± {:.2f}".format(*PAPER_REWARD[name]) if name in PAPER_REWARD else ""
         cells = f"{found['value']:.2f} | {found['se']:.2f} | {seeds['se']:.2f} | {paper}"
         lines.append(f"| `{name}`: {row.meaning} | {cells} |")
-    lines += ["", "| paired difference | mean | ± asked | ± trainings |", "|---|---|---|---|"]
+    lines += ["", "| paired difference | mean | ± test | ± trainings |", "|---|---|---|---|"]
     paired = {(p["a"], p["b"], p["metric"]): p for p in kept["paired"]}
     for (a, b, metric), pair in paired.items():
         if not metric.endswith(BY_SEED):
@@ -197,7 +196,7 @@ def table6() -> str:
             cells = f"{pair['difference']:+.2f} | {pair['se']:.2f} | {by_seed:.2f}"
             lines.append(f"| `{a}` - `{b}`{words} | {cells} |")
     coverage = [metric for name, metric in rows if name == "mac" and metric.startswith(COVERAGE)]
-    lines += ["", "| inside the interval of 0.8 | `mac` | `uniform` |", "|---|---|---|"]
+    lines += ["", "| coverage of 80% intervals | `mac` | `uniform` |", "|---|---|---|"]
     for metric in (one for one in coverage if not one.endswith(BY_SEED)):
         cells = " | ".join(with_error(rows[name, metric]) for name in LIKELIHOODS)
         lines.append(f"| {metric.removeprefix(COVERAGE + '_').replace('_', ' ')} | {cells} |")
@@ -205,11 +204,11 @@ def table6() -> str:
 
 
 def tables_default() -> str:
-    """A default `TableModel()` beside others."""
+    """Returns the likelihoods of a default `TableModel()` beside others."""
     kept = record("tables_default")
     lines = ["| | `TableModel()` | others |", "|---|---|---|"]
     metrics = {
-        "joint_nats": "joint, nats a row",
+        "joint_nats": "joint, nats per row",
         "income_accuracy": "income given the rest: accuracy",
         "income_log_loss": "income given the rest: log-loss",
     }
@@ -226,7 +225,7 @@ def tables_default() -> str:
 
 
 def figure3() -> str:
-    """Figure 3: marginal bits of each law."""
+    """Returns Figure 3: marginal bits of each law."""
     kept = record("figure3.small")
     differences = {pair["a"]: pair for pair in kept["paired"]}
     lines = ["| law | marginal bits | minus `ardm` |", "|---|---|---|"]
@@ -235,6 +234,86 @@ def figure3() -> str:
         cell = "" if pair is None else f"{pair['difference']:+.4f} ± {pair['se']:.4f}"
         name, meaning = row["model"], FIGURE3[row["model"]].meaning
         lines.append(f"| `{name}`: {meaning} | {with_error(row)} | {cell} |")
+    return "\n".join([*lines, "", source(kept)])
+
+
+def mask_sampling() -> str:
+    """Returns the speed and memory of the exact sampler against the paper's."""
+    kept = record("mask_sampling.paper")
+    lines = [
+        "| | faster than the paper's resampling | less memory | time over the floor |",
+        "|---|---|---|---|",
+    ]
+    for name, (batch, n) in kept["settings"]["shapes"].items():
+        found = {row["metric"]: row for row in kept["rows"] if row["dataset"] == name}
+        speedup, floor = found["speedup"], found["over_floor"]
+        lines.append(
+            f"| N = {n}, batch {batch} | {speedup['value']:,.0f} ± {speedup['se']:,.0f} times "
+            f"| {found['memory_ratio']['value']:,.0f} times "
+            f"| {floor['value']:.2f} ± {floor['se']:.2f} |"
+        )
+    return "\n".join([*lines, "", source(kept)])
+
+
+def queries() -> str:
+    """Returns the speed-ups of one pass."""
+    titles = {
+        "log_prob_vs_loop": "joint likelihoods: one pass, against N passes of the same network",
+        "log_prob_vs_batched": "the same, against the batched path of a masked network",
+        "batched_vs_loop_1row": "a masked network, one row: the batched path, against a loop",
+        "sample_cached_batch1": "sampling a row: with the cache, against without",
+        "sample_cached_batch32": "sampling 32 rows: with the cache, against without",
+        "train_step_over_floor": "a training step, against that of a bare `nn.TransformerEncoder`",
+    }
+    return _named(record("queries.paper"), titles, "times faster")
+
+
+def images() -> str:
+    """Returns the speed-ups of one pass and of the cache on images."""
+    titles = {
+        "log_prob_vs_loop": "the likelihood of an image: one pass of a path network, against a "
+        "loop over a U-Net of as many parameters",
+        "inpaint_cached": "inpainting the lower half, three times: with the cache, against a pass "
+        "for each pixel",
+        "inpaint_cached_1": "the same, once",
+    }
+    return _named(record("images"), titles, "times faster")
+
+
+def robot() -> str:
+    """Returns the latency of a decision of a policy."""
+    titles = {
+        "fill": "four dimensions given, five completed",
+        "full": "no dimension given",
+        "masked": "no dimension given, with a masked network: a pass for each dimension",
+        "cloning": "behavioural cloning",
+    }
+    large = {f"paper_{name}": f"{title}; the paper's size" for name, title in titles.items()}
+    return _named(record("robot"), titles | large, "CPU milliseconds")
+
+
+def serve() -> str:
+    """Returns the latency and throughput of the server."""
+    titles = {
+        "p50_ms": "one client: median latency, ms",
+        "p50_ms_100": "100 concurrent clients: median latency, ms",
+        "p99_ms_100": "100 concurrent clients: 99th percentile of the latency, ms",
+        "requests_per_s": "100 concurrent clients: requests per second",
+        "times_one_client": "the same, divided by that of one client",
+        "errors": "failed requests",
+        "rss_growth": "memory at the end, divided by that after the warm-up",
+    }
+    return _named(record("serve"), titles, "value")
+
+
+def _named(kept: Mapping[str, Any], titles: Mapping[str, str], unit: str) -> str:
+    """Returns the numbers of a record that have a title."""
+    lines = [f"| metric | description | {unit} |", "|---|---|---|"]
+    found = {row["metric"]: row for row in kept["rows"]}
+    for name, title in titles.items():
+        cell = with_error(found[name], digits=2)
+        cell += " of its time" if name.endswith("_over_floor") else ""
+        lines.append(f"| `{name}` | {title} | {cell} |")
     return "\n".join([*lines, "", source(kept)])
 
 
@@ -269,7 +348,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """The document with its tables made anew."""
+    """Returns a document with its tables replaced."""
     return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
@@ -285,7 +364,7 @@ def main(*, check: bool = False) -> None:
     """Writes the tables, or checks them.
 
     Args:
-        check: Only say whether they are up to date; exit code 2 if they are not.
+        check: Write nothing, and exit with code 2 if a table is out of date.
     """
     stale = [path for path in DOCUMENTS if filled(path.read_text()) != path.read_text()]
     if check and stale:

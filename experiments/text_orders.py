@@ -1,11 +1,11 @@
-"""What a canonical order is worth on text: along it, strided, learned, and random.
+"""Comparison of canonical orders on text: left to right, strided, learned, and random.
 
     python -m experiments.text_orders --data text8 --steps 4000
 
-Every model is the same path network with the same steps, trained for any question. An order is
-learned from a model of random orders, which takes a quarter of the steps; the search starts from
-the order of the text, or "blind" from the first random one. Chunks are short, so that it has a
-chance. Differences are from the order of the text, row by row, in nats a chunk.
+Every model is the same path network with the same steps, trained on any query. An order is learned
+from a model of random orders, which takes a quarter of the steps. The search starts from the order
+of the text, or "blind" from the first random one. Chunks are short, so that the search is feasible.
+Differences are paired, from the order of the text, in nats per chunk.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ from benchmarks.table_variants import differences, rows_of, show
 LAYERS, WIDTH, HEADS = 3, 96, 4
 SETTINGS = TrainingSettings(batch=32, steps=4000, learning_rate=2e-3, warmup=100)
 JUDGED = 256
-"""Chunks of validation text that orders are compared on."""
+"""Chunks of validation text on which orders are compared."""
 
 app = App(name="text_orders", help=__doc__)
 
@@ -59,15 +59,15 @@ def measure(
     json: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Trains a model along every order, and asks them the same questions of test text.
+    """Trains a model along every order, and measures the same test queries.
 
     Args:
-        data: text8, as a file or in a folder or archive.
+        data: File, folder or archive of text8.
         length: Characters of a chunk.
-        steps: Of training, for each order.
-        rows: Chunks of test text.
+        steps: Training steps for each order.
+        rows: Number of test chunks.
         json: Print one JSON object, the last line of the output.
-        record: A file to which the numbers are written with the command and the commit.
+        record: File to which the numbers are written with the command and the commit.
     """
     for name, count in (("length", length), ("steps", steps), ("rows", rows)):
         check_count(name, count, low=2)
@@ -89,8 +89,8 @@ def measure(
 def variants(
     text: Text, length: int, settings: TrainingSettings
 ) -> Mapping[str, Callable[[], AnyOrderModel]]:
-    """How a model along each order is made."""
-    drawn = [torch.randperm(length, generator=seeded(seed)) for seed in (0, 1)]
+    """Returns constructors of a trained model along each order."""
+    shuffled = [torch.randperm(length, generator=seeded(seed)) for seed in (0, 1)]
 
     def along(order: Tensor) -> Callable[[], AnyOrderModel]:
         return lambda: trained(text, length, RemoveGreatest(order), settings)
@@ -111,15 +111,15 @@ def variants(
         "strided_2": along(strided(length, 2)),
         "strided_8": along(strided(length, 8)),
         "learned": learned(lexicographic(length)),
-        "learned_blind": learned(drawn[0]),
-        **{f"random_{seed}": along(order) for seed, order in enumerate(drawn)},
+        "learned_blind": learned(shuffled[0]),
+        **{f"random_{seed}": along(order) for seed, order in enumerate(shuffled)},
     }
 
 
 def trained(
     text: Text, length: int, protocol: DecompositionProtocol, settings: TrainingSettings
 ) -> AnyOrderModel:
-    """A path network, trained for any question along an order."""
+    """Returns a path network that is trained on any query along an order."""
     schema = text_schema(text.alphabet, length)
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
@@ -133,7 +133,7 @@ def trained(
 
 
 def scores(model: AnyOrderModel, test: Tensor) -> dict[str, Estimate]:
-    """The log-likelihoods of test questions, one a row and kind, the same for every order."""
+    """Returns log-likelihoods of test queries, one for each row and kind, equal for all orders."""
     found = {}
     for name, law in questions(model.num_variables).items():
         given, query = law.sample(len(test), generator=seeded(0))

@@ -1,9 +1,9 @@
-"""Records of variants of a model as tables, and as pictures.
+"""Tables and plots of the comparisons of model variants.
 
-    python -m experiments.variants        draws the pictures of the documents
+    python -m experiments.variants        writes the plots of the documents
 
-A record is what `table_orders`, `text_orders`, `query_law_matrix` or `table_networks` wrote, one
-for each set: `results/NAME.SET.json`.
+The records are those of `table_orders`, `text_orders`, `query_law_matrix` and `table_networks`, one
+for each data set: `results/NAME.SET.json`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ PICTURES = {
 }
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
-"""By variant and kind of question."""
+"""Numbers by variant and kind of query."""
 
 
 def variant_table(name: str) -> str:
-    """For each set the first variant as it is, and what the others differ from it."""
+    """Returns a table for each data set: the first variant, and the others' differences from it."""
     found = records(name)
     return "\n\n".join(part for record in found for part in _tables(record))
 
@@ -52,7 +52,7 @@ def _cells(record: Mapping[str, Any], dataset: str) -> tuple[Cells, Cells]:
 
 
 class Panel(NamedTuple):
-    """Where the numbers of a set are drawn; its rows are named if they differ from the first's."""
+    """Axes and numbers of one data set."""
 
     axes: Any
     record: Mapping[str, Any]
@@ -60,18 +60,18 @@ class Panel(NamedTuple):
     pairs: Cells
 
     def keys(self, cells: Cells) -> tuple[list[str], list[str]]:
-        """The variants and the kinds of questions, each in the order in which they came."""
+        """Returns the variants and the kinds of queries, in their order in the record."""
         variants, kinds = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
         return variants, kinds
 
     def label(self, variants: list[str], *, named: bool, **labels: str) -> None:
-        """Names the variants along the side, if they are to be, and the set above."""
+        """Labels the variants, if `named`, and sets the data set as the title."""
         self.axes.set_yticks(range(len(variants)), variants if named else [""] * len(variants))
         self.axes.set(title=self.record["rows"][0]["dataset"], **labels)
 
 
 def _panels(name: str, width: float) -> tuple[Figure, list[Panel]]:
-    """A figure with a panel for each set."""
+    """Returns a figure with a panel for each data set."""
     found = records(name)
     figure = Figure(figsize=(width * len(found), 4.2), layout="constrained")
     places = figure.subplots(1, len(found), squeeze=False)[0]
@@ -82,14 +82,14 @@ def _panels(name: str, width: float) -> tuple[Figure, list[Panel]]:
 
 
 def draw_matrix(name: str) -> Figure:
-    """What a model loses on each kind of question to the one that was trained best for it."""
+    """Plots the loss of each training law on each kind of query, against the best one."""
     figure, panels = _panels(name, 4.6)
     for panel in panels:
         first, axes, rows = panel is panels[0], panel.axes, panel.rows
         variants, kinds = panel.keys(rows)
         best = {kind: max(rows[v, kind]["value"] for v in variants) for kind in kinds}
         lost = [[best[kind] - rows[v, kind]["value"] for kind in kinds] for v in variants]
-        # Colours by a root: a tenth of a nat and ten nats are both to be seen.
+        # Colours by a root, so that 0.1 and 10 nats are both visible.
         roots = [[value**0.25 for value in row] for row in lost]
         axes.imshow(roots, cmap="Blues", vmin=0)
         darkest = max(map(max, roots))
@@ -97,16 +97,16 @@ def draw_matrix(name: str) -> Figure:
             for j, value in enumerate(row):
                 colour = "w" if roots[i][j] > 0.6 * darkest else "k"
                 axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour)
-        asked = [kind.removesuffix("_nats") for kind in kinds]
+        labels = [kind.removesuffix("_nats") for kind in kinds]
         slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
-        axes.set_xticks(range(len(kinds)), asked, **slanted)
-        panel.label(variants, named=first, xlabel="asked", ylabel="trained for" if first else "")
-    figure.suptitle("Nats a row behind the best of the column: 0 is best")
+        axes.set_xticks(range(len(kinds)), labels, **slanted)
+        panel.label(variants, named=first, xlabel="queried", ylabel="trained on" if first else "")
+    figure.suptitle("Nats per row behind the best of the column: 0 is best")
     return figure
 
 
 def draw_differences(name: str) -> Figure:
-    """What each variant differs from the first, with two standard errors to both sides."""
+    """Plots the differences from the first variant, with two standard errors to both sides."""
     figure, panels = _panels(name, 4.2)
     for panel in panels:
         axes = panel.axes
@@ -125,7 +125,7 @@ def draw_differences(name: str) -> Figure:
         axes.invert_yaxis()
         than = panel.record["paired"][0]["b"]
         named = panel is panels[0] or variants != panels[0].keys(panels[0].pairs)[0]
-        panel.label(variants, named=named, xlabel=f"nats a row more than `{than}`")
+        panel.label(variants, named=named, xlabel=f"nats per row more than `{than}`")
     shown = figure.axes[0].get_legend_handles_labels()
     figure.legend(*shown, loc="outside upper center", ncols=len(shown[1]), frameon=False)
     return figure
@@ -136,7 +136,7 @@ app = App(name="python -m experiments.variants", help=(__doc__ or "").splitlines
 
 @app.default
 def main() -> None:
-    """Draws the pictures."""
+    """Writes the plots."""
     for name, file in PICTURES.items():
         draw = draw_matrix if name == "query_laws" else draw_differences
         draw(name).savefig(ROOT / "docs" / file, dpi=130)

@@ -300,8 +300,8 @@ def test_contests_are_summed_up_by_the_best_rivals(monkeypatch, tmp_path):
     rows += [Row("wine", model, "fit_seconds", value) for model, value in seconds.items()]
     Record("contest", {}, rows, paired).save(tmp_path / "tables.wine.json")
     line = table_results.contest_summary().splitlines()[-1]
-    better, worse = "+0.250 ± 0.125, normal mixture", "+0.100 ± 0.020, SPFlow"
-    assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) | 420 (normal mixture: 2) |"
+    better, worse = "+0.250 ± 0.125, Gaussian mixture", "+0.100 ± 0.020, SPFlow"
+    assert line == f"| wine | -9.000 ({better}) | 0.500 ({worse}) | 420 (Gaussian mixture: 2) |"
     assert [match.gain for match in table_results.matches()] == [2.0, pytest.approx(-5.0)]
     assert "-9.500 (-0.250" in table_results.contest_one_minute()
     monkeypatch.setattr(contest_picture, "ROOT", tmp_path)

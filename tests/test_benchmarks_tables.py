@@ -13,7 +13,7 @@ from scipy.stats import norm
 from anyorder import ConfigError
 from anyorder.heads.mixture import Mixture
 from anyorder.tables.model import TableModel
-from benchmarks import rival_environments, table_contest, tables
+from benchmarks import rival_environments, tables
 from benchmarks.cell_likelihood import Cells, cell_log_prob, log_mass, log_normal_mass
 from benchmarks.rival_environments import Rival, RivalError, environment, run_worker
 from benchmarks.rivals.task import Answers, Column, Task, read_answers
@@ -333,7 +333,7 @@ def test_the_default_folder_is_under_the_users_cache(monkeypatch, tmp_path):
 
 def test_models_are_compared_in_one_run(frame, monkeypatch, capsys, tmp_path):
     quick = partial(TableModel, max_steps=3, layers=1, width=8, heads=2)
-    monkeypatch.setattr(table_contest, "TableModel", quick)
+    monkeypatch.setattr(tables, "TableModel", quick)
     broken = Rival("tests.fake_rival", (str(tmp_path / "no-such-package"),))
     monkeypatch.setattr(tables, "RIVALS", {"fake": FAKE, "broken": broken})
 
@@ -342,7 +342,7 @@ def test_models_are_compared_in_one_run(frame, monkeypatch, capsys, tmp_path):
             raise RivalError("no such package")
         return sys.executable
 
-    monkeypatch.setattr(table_contest, "environment", install)
+    monkeypatch.setattr(tables, "environment", install)
     table = TableSet(frame.iloc[:80], frame.iloc[80:])
     monkeypatch.setattr(tables, "load_set", lambda *_: table)
     run = partial(tables.measure, data=tmp_path, sets=["wine"], rows=20, draws=3, minutes=1)
@@ -374,7 +374,7 @@ def test_models_are_compared_in_one_run(frame, monkeypatch, capsys, tmp_path):
         "whole": "cell of 1", "coarse": "cell of 0.1", "real": "density", "kind": "probability",
     }  # fmt: skip
     run(rivals=["fake"], variants=["ten_seconds", "joint_alone"], record=record)
-    assert "ours less it" in capsys.readouterr().out
+    assert "ours minus it" in capsys.readouterr().out
     again = json.loads(record.read_text())
     assert "--variants ten_seconds joint_alone" in again["command"]
     pairs = {(p["b"], p["metric"]): p["difference"] for p in again["paired"]}

@@ -7,8 +7,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.stats import multivariate_normal, norm
 
 from benchmarks.rivals import gaussian_mixture, iterative_imputer
-from benchmarks.rivals.cells import Box, log_normal, spread
-from benchmarks.rivals.normal_boxes import log_box_prob
+from benchmarks.rivals.cells import Box, log_box_prob, log_normal, spread
 from benchmarks.rivals.task import Answers, Column, Task, read_answers
 
 MEAN = np.array([0.2, -0.5, 0.1])
@@ -90,7 +89,7 @@ def test_points_have_densities_beside_cells():
 def test_many_rows_are_the_same_in_parts(monkeypatch):
     box = repeated([-0.3, -1.0, 0.2], [0.9, 0.4, 1.5], rows=7)
     whole = box_prob(box, draws=20_000)
-    monkeypatch.setattr("benchmarks.rivals.normal_boxes.NUMBERS", 120_000)  # two rows at a time
+    monkeypatch.setattr("benchmarks.rivals.cells.NUMBERS", 120_000)  # two rows at a time
     np.testing.assert_allclose(box_prob(box, draws=20_000, seed=1), whole, atol=0.03)
 
 

@@ -1,8 +1,8 @@
-"""scikit-learn's Gaussian mixture with full covariances; BIC chooses the number of bells.
+"""scikit-learn's Gaussian mixture with full covariances; BIC chooses the number of components.
 
-Categories are the numbers of their levels, spread like any other whole number: crude, but a
-probability. The cells of the outer levels go on for ever, as draws beyond them are clipped; without
-that the levels of a hundred binary columns would together have a small part of the mass.
+Categories are coded by their levels and spread like any other whole number: crude, but a
+probability. The cells of the outer levels extend to infinity, because samples beyond them are
+clipped; otherwise the levels of a hundred binary columns would have little of the mass.
 """
 
 import warnings
@@ -11,18 +11,17 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.mixture import GaussianMixture
 
-from benchmarks.rivals.cells import Box, spread
-from benchmarks.rivals.normal_boxes import log_box_prob
+from benchmarks.rivals.cells import Box, log_box_prob, spread
 from benchmarks.rivals.task import Answers, Array, Task, work
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
 DRAWS = 512
-"""Of each row, all bells together, for the probability of its cells."""
+"""Samples of each row, over all components, for the probability of its cells."""
 
 
 def answer(task: Task, answers: Answers) -> None:
-    """Fits, then answers everything: a Gaussian mixture knows all its conditionals."""
+    """Fits, then answers everything: a Gaussian mixture has all conditionals."""
     rng = np.random.default_rng(task.seed)
     steps = [1.0 if column.is_category else column.step for column in task.columns]
     mixture = answers.time("fit", lambda: Mixture(spread(task.whole_rows(), steps, rng), task.seed))
@@ -35,19 +34,19 @@ def answer(task: Task, answers: Answers) -> None:
 
 
 class Mixture:
-    """A fitted mixture, asked about rows of which any cells are NaN."""
+    """A fitted mixture, for rows with missing cells (NaN)."""
 
     def __init__(self, rows: Array, seed: int) -> None:
         self.center, self.scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
         standard = (rows - self.center) / self.scale
         sizes = [size for size in SIZES if size * 5 <= len(rows)] or [1]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one that has not converged loses by its BIC
+            warnings.simplefilter("ignore")  # a fit that has not converged has a worse BIC
             fits = [GaussianMixture(size, random_state=seed).fit(standard) for size in sizes]
         self.best = min(fits, key=lambda fit: fit.bic(standard))
 
     def log_prob(self, box: Box, rng: np.random.Generator) -> Array:
-        """Of cells, with densities of points in the units of the columns."""
+        """Returns log probabilities of cells, and log densities of points in column units."""
         best, standard = self.best, box.standard(self.center, self.scale)
         draws = DRAWS // len(best.weights_)
         logs = [
@@ -58,16 +57,16 @@ class Mixture:
         return found - (box.points * np.log(self.scale)).sum(axis=1)
 
     def best_guess(self, task: Task) -> Array:
-        """Rows with their gaps at their means; of categories, at the level with the most mass."""
+        """Imputes missing cells by conditional means, or by the most probable level."""
         found = task.gaps.copy()
         for row, standard in zip(found, self._standard(task.gaps), strict=True):
             logs = self._weights(standard)
             weights = np.exp(logs - np.logaddexp.reduce(logs))
-            bells = [self._given(standard, bell) for bell in range(len(logs))]
+            components = [self._given(standard, component) for component in range(len(logs))]
             for i, place in enumerate(np.flatnonzero(np.isnan(row))):
                 center, scale = self.center[place], self.scale[place]
-                means = np.array([mean[i] for mean, _ in bells]) * scale + center
-                widths = np.array([covariance[i, i] for _, covariance in bells]) ** 0.5 * scale
+                means = np.array([mean[i] for mean, _ in components]) * scale + center
+                widths = np.array([covariance[i, i] for _, covariance in components]) ** 0.5 * scale
                 column = task.columns[place]
                 row[place] = weights @ means
                 if column.is_category:
@@ -75,37 +74,40 @@ class Mixture:
         return found
 
     def draw(self, rows: Array, rng: np.random.Generator) -> Array:
-        """Rows with their gaps drawn together."""
+        """Imputes missing cells by a joint sample."""
         found = self._standard(rows)
         for row in found:
-            gaps, logs = np.isnan(row), self._weights(row)
-            if gaps.any():
+            missing, logs = np.isnan(row), self._weights(row)
+            if missing.any():
                 weights = np.exp(logs - logs.max())
-                bell = rng.choice(len(logs), p=weights / weights.sum())
-                row[gaps] = rng.multivariate_normal(*self._given(row, bell), method="cholesky")
+                component = rng.choice(len(logs), p=weights / weights.sum())
+                row[missing] = rng.multivariate_normal(
+                    *self._given(row, component), method="cholesky"
+                )
         return found * self.scale + self.center
 
     def _standard(self, rows: Array) -> Array:
         return (rows - self.center) / self.scale
 
     def _weights(self, row: Array) -> Array:
-        """The log of each bell's weight times its density of what is there."""
+        """Returns the log of each component's weight times its density of the observed cells."""
         there = ~np.isnan(row)
-        away = row[there] - self.best.means_[:, there]  # (bells, there)
+        away = row[there] - self.best.means_[:, there]  # (components, there)
         covariances = self.best.covariances_[:, there][:, :, there]
         solved = np.linalg.solve(covariances, away[..., None])[..., 0]
         volumes = np.linalg.slogdet(covariances)[1]
         logs = (away * solved).sum(axis=1) + volumes + there.sum() * np.log(2 * np.pi)
         return np.log(self.best.weights_) - 0.5 * logs
 
-    def _given(self, row: Array, bell: int) -> tuple[Array, Array]:
-        """Mean and covariance of a bell's gaps given what is there."""
-        gaps, mean, covariance = np.isnan(row), self.best.means_[bell], self.best.covariances_[bell]
-        cross = covariance[np.ix_(gaps, ~gaps)]
-        gain = np.linalg.solve(covariance[np.ix_(~gaps, ~gaps)], cross.T).T
-        center = mean[gaps] + gain @ (row[~gaps] - mean[~gaps])
-        spread_ = covariance[np.ix_(gaps, gaps)] - gain @ cross.T
-        return center, (spread_ + spread_.T) / 2 + 1e-9 * np.eye(int(gaps.sum()))
+    def _given(self, row: Array, component: int) -> tuple[Array, Array]:
+        """Returns mean and covariance of a component's missing cells given the observed ones."""
+        missing = np.isnan(row)
+        mean, covariance = self.best.means_[component], self.best.covariances_[component]
+        cross = covariance[np.ix_(missing, ~missing)]
+        gain = np.linalg.solve(covariance[np.ix_(~missing, ~missing)], cross.T).T
+        center = mean[missing] + gain @ (row[~missing] - mean[~missing])
+        spread_ = covariance[np.ix_(missing, missing)] - gain @ cross.T
+        return center, (spread_ + spread_.T) / 2 + 1e-9 * np.eye(int(missing.sum()))
 
 
 def _cells(task: Task, steps: list[float | None]) -> Box:
@@ -116,14 +118,14 @@ def _cells(task: Task, steps: list[float | None]) -> Box:
 
 
 def _likeliest(levels: int, weights: Array, means: Array, widths: Array) -> int:
-    """The level whose cell has most mass."""
+    """Returns the level whose cell has most mass."""
     edges = np.concatenate([[-np.inf], np.arange(levels - 1) + 0.5, [np.inf]])
     below = ndtr((edges[:, None] - means) / widths) @ weights
     return int(np.diff(below).argmax())
 
 
 def _values(task: Task, rows: Array) -> Array:
-    """Categories as the nearest of their levels."""
+    """Rounds categories to the nearest of their levels."""
     most = np.array([max(column.levels - 1, 0) for column in task.columns])
     return np.where(task.categories, np.rint(rows).clip(0, most), rows)
 

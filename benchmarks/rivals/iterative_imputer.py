@@ -1,9 +1,9 @@
-"""scikit-learn's IterativeImputer as it comes: Bayesian ridge regressions, round and round.
+"""scikit-learn's IterativeImputer with its defaults: chained Bayesian ridge regressions.
 
-It knows numbers only: a category is a column for each of its levels but the first, whose share is
-what the others leave, and the greatest wins. With a column for every level each would follow from
-the others, and a hole would keep what it was first filled with. The imputer is fitted to the rows
-with holes too, because on rows without holes it stops after one round.
+It handles only numbers, so a category is a dummy column for each level but the first, whose share
+is the remainder, and the largest share wins. With a column for every level each would follow from
+the others, and a missing cell would keep its initial value. The imputer is fitted to the rows with
+missing cells too, because on complete rows it stops after one round.
 """
 
 import warnings
@@ -18,20 +18,20 @@ from benchmarks.rivals.task import Answers, Array, Task, work
 
 
 def answer(task: Task, answers: Answers) -> None:
-    """Fills holes; there are no likelihoods."""
-    warnings.simplefilter("ignore")  # it says each time that ten rounds were not enough
+    """Imputes missing cells; there are no likelihoods."""
+    warnings.simplefilter("ignore")  # it warns each time that ten rounds were not enough
     gaps, both = _wide(task, task.gaps), _wide(task, np.concatenate([task.train, task.gaps]))
     imputer = IterativeImputer(random_state=task.seed)
     answers.time("fit", lambda: imputer.fit(both))
     answers.time("point", lambda: _narrow(task, imputer.transform(gaps)))
     sampler = IterativeImputer(random_state=task.seed, sample_posterior=True)
     answers.time("draws_fit", lambda: sampler.fit(both))
-    # Each transform draws anew.
+    # Each transform samples anew.
     answers.draw(task.draws, lambda: _narrow(task, sampler.transform(gaps)))
 
 
 def _wide(task: Task, rows: Array) -> Array:
-    """A column for each level of a category but the first, all NaN in a gap."""
+    """Codes each level of a category but the first as a column, all NaN if it is missing."""
     parts = []
     for place, column in enumerate(task.columns):
         values = rows[:, [place]]

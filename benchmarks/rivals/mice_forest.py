@@ -1,4 +1,4 @@
-"""miceforest as it comes: chained LightGBM regressions with mean matching."""
+"""miceforest with its defaults: chained LightGBM regressions with mean matching."""
 
 import itertools
 import warnings
@@ -10,11 +10,11 @@ import pandas as pd
 from benchmarks.rivals.task import Answers, Array, Task, work
 
 ROUNDS = 5
-"""The number that its documentation uses."""
+"""Rounds in the examples of its documentation."""
 
 
 def answer(task: Task, answers: Answers) -> None:
-    """Fills holes by draws, each of a fit of its own; there are no likelihoods."""
+    """Imputes missing cells by samples, each of its own fit; there are no likelihoods."""
     warnings.simplefilter("ignore")
     frame = _frame(task, np.concatenate([task.train, task.gaps]))
     seeds = itertools.count(task.seed)
@@ -27,7 +27,7 @@ def answer(task: Task, answers: Answers) -> None:
         return kernel
 
     first = [answers.time("fit", fitted)]
-    answers.draw(task.draws, lambda: _drawn(task, first.pop() if first else fitted()))
+    answers.draw(task.draws, lambda: _sampled(task, first.pop() if first else fitted()))
 
 
 def _frame(task: Task, rows: Array) -> pd.DataFrame:
@@ -40,7 +40,7 @@ def _frame(task: Task, rows: Array) -> pd.DataFrame:
     return frame
 
 
-def _drawn(task: Task, kernel: "miceforest.ImputationKernel") -> Array:
+def _sampled(task: Task, kernel: "miceforest.ImputationKernel") -> Array:
     filled = kernel.complete_data(dataset=0).iloc[-len(task.gaps) :]
     return np.stack([filled[name].to_numpy(dtype=np.float64) for name in filled], axis=1)
 

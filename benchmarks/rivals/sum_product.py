@@ -1,8 +1,8 @@
 """SPFlow's LearnSPN: sums by k-means, products by randomised dependence, leaves by likelihood.
 
-Numbers, standardised, have normal leaves; categories have categorical ones. Leaves know one column
-each, so that the probability of all of a row's cells is exact: leaves give the masses of cells in
-place of densities. All marginals are exact too, so conditionals are ratios of them.
+Standardised numbers have normal leaves, categories categorical ones. Each leaf has one column and
+gives the mass of a cell in place of a density, so the probability of a row's cells is exact. All
+marginals are exact too, so conditionals are their ratios.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from benchmarks.rivals.cells import Box, log_normal, spread
 from benchmarks.rivals.task import Answers, Array, Task, work
 
 TRIES = 10
-"""Random projections of a test of dependence, at most."""
+"""Largest number of attempts of a test of dependence."""
 
 
 def answer(task: Task, answers: Answers) -> None:
@@ -36,7 +36,7 @@ def answer(task: Task, answers: Answers) -> None:
 
 
 class Network:
-    """A learned network, asked about rows of which any cells are NaN."""
+    """A learned network, for rows with missing cells (NaN)."""
 
     def __init__(self, task: Task, rows: Array) -> None:
         numbers = ~task.categories
@@ -48,14 +48,14 @@ class Network:
 
     @torch.no_grad()
     def log_prob(self, box: Box) -> Array:
-        """Of cells, with densities of points in the units of the columns."""
+        """Returns log probabilities of cells, and log densities of points in column units."""
         ends = (torch.from_numpy(end) for end in box.standard(self.center, self.scale))
         logs = self.root.log_likelihood(IntervalEvidence(*ends)).flatten().double().numpy()
         return logs - (box.points * np.log(self.scale)).sum(axis=1)
 
     @torch.no_grad()
     def draw(self, rows: Array) -> Array:
-        """Rows with their gaps drawn together."""
+        """Imputes missing cells by a joint sample."""
         found = self.root.sample_with_evidence(self._standard(rows)).double().numpy()
         return np.where(np.isnan(rows), found * self.scale + self.center, rows)
 
@@ -64,10 +64,10 @@ class Network:
 
 
 def _independent_parts(data: torch.Tensor) -> torch.Tensor:
-    """SPFlow's own test of dependence, which fails at columns that are constant in a cluster.
+    """Wraps SPFlow's test of dependence, which fails on columns that are constant in a cluster.
 
-    These depend on nothing, so that each is a part by itself. The test draws random projections,
-    and fails at some of them too: then others are tried, and at last all depend on each other.
+    Constant columns are independent, so each is a part by itself. The test also fails for some of
+    its random projections: it is then repeated, and at last all columns count as dependent.
     """
     varies = (data != data[0]).any(dim=0)
     parts = -torch.arange(1, data.shape[1] + 1)
@@ -82,15 +82,15 @@ def _independent_parts(data: torch.Tensor) -> torch.Tensor:
 
 
 class NormalCells(Normal):  # type: ignore[misc]
-    """Normal leaves with exact masses of intervals, and densities where these are points.
+    """Normal leaves with exact masses of intervals, and densities of points.
 
-    SPFlow's own are differences of CDFs in single precision, and no less than 1e-40.
+    SPFlow's own masses are differences of CDFs in single precision, bounded below by 1e-40.
     """
 
     def _log_likelihood_interval(
         self, low: torch.Tensor, high: torch.Tensor, cache: object = None
     ) -> torch.Tensor:
-        del cache  # of modules, which have nothing to keep here
+        del cache  # of modules; leaves do not use it
         ends = (end[:, self.scope.query, None, None].double().numpy() for end in (low, high))
         scale = self.scale.double().numpy()  # (features, channels, repetitions), as is the center
         box = Box(*ends)
@@ -100,7 +100,7 @@ class NormalCells(Normal):  # type: ignore[misc]
 
 
 def _leaves(task: Task) -> list[Any]:
-    """A leaf for the numbers, and one for the categories of each number of levels."""
+    """Returns a leaf for the numbers, and one for the categories of each number of levels."""
     numbers = np.flatnonzero(~task.categories).tolist()
     leaves = [NormalCells(scope=Scope(numbers), out_channels=1)] if numbers else []
     for levels in sorted({column.levels for column in task.columns if column.is_category}):
@@ -110,7 +110,7 @@ def _leaves(task: Task) -> list[Any]:
 
 
 def _categorical(levels: int) -> type[Any]:
-    """A class that knows its levels: the learner makes leaves by class and scope alone."""
+    """Returns a leaf class with fixed levels, because the learner passes only the scope."""
 
     class Levels(Categorical):  # type: ignore[misc]
         def __init__(self, scope: Any, out_channels: int = 1) -> None:

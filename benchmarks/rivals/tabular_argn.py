@@ -1,6 +1,6 @@
 """MOSTLY AI's TabularARGN with its defaults: an any-order network over bins and digits.
 
-Its likelihoods are of bins, so only tables of categories alone have any; and of whole rows.
+Its likelihoods are of bins and of whole rows, so they count only for tables of categories.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from benchmarks.rivals.task import Answers, Array, Task, work
 
 
 def answer(task: Task, answers: Answers) -> None:
-    """Fits, scores rows where it can, and fills holes."""
-    # Protection would merge rare values, for privacy, which costs it likelihood.
+    """Fits, scores tables of categories, and imputes missing cells."""
+    # Value protection merges rare values for privacy, which lowers the likelihood.
     model = TabularARGN(value_protection=False, random_state=task.seed, verbose=0)
     answers.time("fit", lambda: model.fit(_frame(task, task.train)))
     if task.categories.all():
@@ -22,7 +22,7 @@ def answer(task: Task, answers: Answers) -> None:
 
 
 def _frame(task: Task, rows: Array) -> pd.DataFrame:
-    """Categories as text, which it cannot take for numbers."""
+    """Returns a frame with categories as text, so that they are not treated as numbers."""
     found = {}
     for place, column in enumerate(task.columns):
         values = pd.Series(rows[:, place])

@@ -1,15 +1,15 @@
-"""The folder by which the benchmark and a rival talk to each other. Needs numpy only.
+"""Task folder, by which the benchmark and a rival exchange data. Needs only numpy.
 
     schema.json   columns (name, kind, step, levels), draws, seed
-    train.csv     rows to fit; categories are the numbers of their levels, gaps are "nan"
-    test.csv      rows to score
-    gaps.csv      the same with holes to fill
-    given.npy     which cells of the test rows are known when conditionals are asked
+    train.csv     training rows; categories are coded by their levels, missing values are "nan"
+    test.csv      test rows
+    gaps.csv      test rows with removed cells to impute
+    given.npy     mask of the given cells of the test rows in conditional queries
 
-A worker adds `joint.npy` and `conditional.npy`, nats a row by the measure of the schema (a cell of
-its step for a rounded number, a density for another, a probability for a category), `point.npy`,
-the filled rows, `draws.npy` of shape ``(draws, rows, columns)``, and `seconds.json`. Each is
-written as soon as it is there, so that a worker that is stopped leaves what it had.
+A worker adds `joint.npy` and `conditional.npy`, nats per row by the measure of the schema (a cell
+of its step for a rounded number, a density for another, a probability for a category), `point.npy`,
+the imputed rows, `draws.npy`, samples of shape ``(draws, rows, columns)``, and `seconds.json`. Each
+is written at once, so that a worker that is stopped leaves its answers until then.
 """
 
 import json
@@ -29,7 +29,7 @@ ANSWERS = ("joint", "conditional", "point", "draws")
 
 
 class Column(NamedTuple):
-    """What a column is: a number rounded to `step` (None if not), or one of `levels` categories."""
+    """A column: a number rounded to `step` (None if not), or one of `levels` categories."""
 
     name: str
     kind: str
@@ -38,12 +38,12 @@ class Column(NamedTuple):
 
     @property
     def is_category(self) -> bool:
-        """Whether its values are numbers of levels."""
+        """True if its values are codes of levels."""
         return self.kind == "category"
 
 
 class Task(NamedTuple):
-    """What a rival is given. Arrays have shape ``(rows, columns)``."""
+    """Data and queries of a rival. Arrays have shape ``(rows, columns)``."""
 
     columns: list[Column]
     train: Array
@@ -54,7 +54,7 @@ class Task(NamedTuple):
     seed: int
 
     def save(self, folder: Path) -> None:
-        """Writes the folder."""
+        """Writes the task folder."""
         folder.mkdir(parents=True, exist_ok=True)
         schema = {
             "columns": [column._asdict() for column in self.columns],
@@ -71,7 +71,7 @@ class Task(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> "Task":
-        """Reads the folder."""
+        """Reads the task folder."""
         schema = json.loads((folder / "schema.json").read_text())
         columns = [Column(**column) for column in schema["columns"]]
         train, test, gaps = (
@@ -83,33 +83,33 @@ class Task(NamedTuple):
 
     @property
     def categories(self) -> NDArray[np.bool_]:
-        """Which columns are categories."""
+        """Mask of the columns that are categories."""
         return np.array([column.is_category for column in self.columns])
 
     def whole_rows(self) -> Array:
-        """Rows to fit that have no gap."""
+        """Returns the training rows without missing values."""
         return self.train[~np.isnan(self.train).any(axis=1)]
 
 
 class Answers:
-    """What a worker gives back, with the seconds that processors spent on it."""
+    """Answers of a worker, with their CPU seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.seconds = folder, dict[str, float]()
 
     def time(self, name: str, work: Callable[[], Any]) -> Any:
-        """Does some work; if it is one of `ANSWERS`, what comes back is kept."""
+        """Times some work, and writes its result if it is one of `ANSWERS`."""
         start = processor_seconds()
         found = work()
         self._keep(name, found, start)
         return found
 
     def draw(self, times: int, draw: Callable[[], Array]) -> None:
-        """Fills holes several times; the draws that a worker has made when it is stopped count."""
+        """Samples imputations, and writes them as they come, so that a stop loses none."""
         start, found = processor_seconds(), list[Array]()
         for _ in range(times):
             found.append(draw())
-            if len(found) > 1:  # one alone does not say how far draws lie apart
+            if len(found) > 1:  # a single sample has no spread
                 self._keep("draws", np.stack(found), start)
 
     def _keep(self, name: str, found: Any, start: float) -> None:
@@ -122,12 +122,12 @@ class Answers:
 
 
 def processor_seconds() -> float:
-    """Of this process with all its threads, and of those that it started and saw end."""
+    """Returns the CPU seconds of this process, its threads and its finished children."""
     return sum(os.times()[:4])
 
 
 def read_answers(folder: Path) -> tuple[dict[str, Array], dict[str, float]]:
-    """The answers that a folder holds, and their seconds."""
+    """Reads the answers in a folder, and their seconds."""
     found, seconds = {}, {}
     for name in ANSWERS:
         with suppress(FileNotFoundError):
@@ -138,6 +138,6 @@ def read_answers(folder: Path) -> tuple[dict[str, Array], dict[str, float]]:
 
 
 def work(answer: Callable[[Task, Answers], None]) -> None:
-    """The `main` of a worker."""
+    """Runs a worker on the task folder of the command line."""
     folder = Path(sys.argv[1])
     answer(Task.load(folder), Answers(folder))

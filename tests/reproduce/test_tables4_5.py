@@ -80,7 +80,7 @@ def test_a_record_becomes_a_table_of_the_documents(monkeypatch):
         "| | `mac` | `path` |",
         "|---|---|---|",
         "| power: first 3 | 1.25 ± 0.50 | 1.25 ± 0.50 |",
-        "| power: ms a row | 1.25 ± 0.50 | 1.25 ± 0.50 |",
+        "| power: ms per row | 1.25 ± 0.50 | 1.25 ± 0.50 |",
         "",
         "| paired difference | `path` - `mac` |",
         "|---|---|",

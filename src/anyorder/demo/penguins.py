@@ -150,14 +150,14 @@ def answer_section(model: TableModel, run: Path, *, data: str, seed: int) -> Sec
     any_mass, any_sex = model.conditional(MASS), model.conditional(SEX)
     likely = sex.mode()
     shares = [part.probabilities()[likely] for part in (sex, any_sex)]
-    told = (
+    sentence = (
         f"A Gentoo whose flippers are 220 mm long or more weighs {_range(mass)}. "
         f"Any penguin, with nothing given, weighs {_range(any_mass)}. "
         f"The Gentoo is {likely} with a probability of {shares[0]:.0%}, any penguin with "
         f"{shares[1]:.0%}."
     )
     pictures = [
-        Picture(mass_figure(mass, any_mass), f"Densities of the body mass. {told}"),
+        Picture(mass_figure(mass, any_mass), f"Densities of the body mass. {sentence}"),
         Picture(sex_figure(sex, any_sex), f"Probabilities of each sex: {likely} {shares[0]:.0%}"),
     ]
     caption = "Blue: this Gentoo. Grey: any penguin, with nothing given. Shaded: 90% intervals."
@@ -167,7 +167,7 @@ def answer_section(model: TableModel, run: Path, *, data: str, seed: int) -> Sec
         [
             Words(data),
             Code(shell("anyorder", "query", run, "--of", QUERY, "--given", GIVEN)),
-            Words(told),
+            Words(sentence),
             Panels(pictures, caption),
             Words(rest),
         ],
@@ -273,13 +273,13 @@ class Hidden:
 
     def section(self) -> Section:
         """Returns the first row and the sentence as a section of the page."""
-        told = (
+        text = (
             f"A held-out penguin with {len(HIDDEN)} hidden cells. Each was imputed {DRAWS} times: "
             "shown are the median of a number, the most frequent category, and how they vary."
         )
         grid = Grid(TITLES, [*self.first_row()])
         return Section(
-            "A penguin with missing values, imputed", [Words(told), grid, Words(self.sentence())]
+            "A penguin with missing values, imputed", [Words(text), grid, Words(self.sentence())]
         )
 
 

@@ -98,8 +98,8 @@ def text_act(model: TextModel, seed: int) -> Section:
     fills = model.infill(HOLES, n=FILLS, seed=seed)
     Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
     lines = [f"known   {HOLES}", *(f"filled  {fill}" for fill in fills)]
-    told = f"{words} It fills holes, the underscores, here {FILLS} times."
-    return Section("Text: holes and fills", [Words(told), Code("\n".join(lines))])
+    sentence = f"{words} It fills holes, the underscores, here {FILLS} times."
+    return Section("Text: holes and fills", [Words(sentence), Code("\n".join(lines))])
 
 
 def digits_act(run: Path, seed: int) -> Section:

@@ -282,7 +282,7 @@ def action_queries(num_actions: int) -> QueryLaw:
 
 
 class ConditionalPolicy(FittedPolicy):
-    """The policy p(a_u | a_e, s): acts alone, and completes partial actions.
+    """Policy p(a_u | a_e, s) that acts alone, or completes partial actions.
 
     Args:
         how: Decision rule. "likeliest" takes the most probable of `draws` samples of
