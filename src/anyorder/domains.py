@@ -7,23 +7,27 @@ from anyorder.images.model import ImageModel
 from anyorder.saving.checkpoint import SavedModel, load_saved
 from anyorder.tables.model import TableModel
 from anyorder.text.model import TextModel, text_folder
-from anyorder.training.settings import default_device
+from anyorder.training.settings import Device, check_device
 
 
-def load(folder: str | Path) -> TextModel | TableModel | ImageModel:
-    """Loads a model of text, of a table or of images, onto the GPU if there is one.
+def load(folder: str | Path, *, device: Device = None) -> TextModel | TableModel | ImageModel:
+    """Loads a model of text, of a table or of images.
 
     Args:
-        folder: Where `save` or `anyorder fit` put it. If its training was stopped before it was
-            saved, it is what the last checkpoint holds. "shipped" is the model of text that comes
-            with the package.
+        folder: Folder that `save` or `anyorder fit` wrote. If the training was stopped before it
+            was saved, the last checkpoint is loaded. "shipped" is the model of text that comes with
+            the package.
+        device: Device to load it to: "cpu", "cuda", "mps" or a torch.device; None is the GPU if
+            there is one.
     """
-    return as_model(read_saved(folder), folder)
+    loaded = as_model(read_saved(folder, device=device), folder)
+    loaded.device = device
+    return loaded
 
 
-def read_saved(folder: str | Path) -> SavedModel:
-    """What the folder of a model holds, or the last checkpoint of its training."""
-    return load_saved(_place(text_folder(folder)), device=default_device())
+def read_saved(folder: str | Path, *, device: Device = None) -> SavedModel:
+    """Reads the folder of a model, or the last checkpoint of its training."""
+    return load_saved(_place(text_folder(folder)), device=check_device(device))
 
 
 def as_model(saved: SavedModel, folder: str | Path) -> TextModel | TableModel | ImageModel:

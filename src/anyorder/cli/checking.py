@@ -69,13 +69,13 @@ def check_file(
 
 def _check_text(model: TextModel, file: str, chunks: int, seed: int) -> tuple[Check, str]:
     """The check of the test part of a text, and how much of it was read."""
-    found = model.check(read_text(file), rows=chunks, seed=seed, progress=True)
+    found = model.check(read_text(file), rows=chunks, random_state=seed, progress=True)
     return found, f"{found.rows:,} chunks of its test part"
 
 
 def _check_images(model: ImageModel, file: str, rows: int, seed: int) -> tuple[Check, str]:
     """The check of the first test images, and how many these are."""
-    found = model.check(images_for(model, file), rows=rows, seed=seed, progress=True)
+    found = model.check(images_for(model, file), rows=rows, random_state=seed, progress=True)
     return found, f"{found.rows:,} images of its test part"
 
 

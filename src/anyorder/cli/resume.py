@@ -92,8 +92,9 @@ def _options(model: AnyModel, data: Any) -> dict[str, str | None]:
         budget = {"--minutes": model.minutes, "--steps": model.max_steps}
         own, seed = _table_options(model, data), model.random_state
     else:
-        budget = {"--minutes": model.settings.minutes, "--steps": model.settings.steps}
-        own, seed = _own_options(model, data), model.settings.seed
+        settings = model.training_settings()
+        budget = {"--minutes": settings.minutes, "--steps": settings.steps}
+        own, seed = _own_options(model, data), settings.seed
     found = {**own, **budget, **network, "--seed": seed}
     return {flag: _typed(value) for flag, value in found.items()}
 

@@ -124,7 +124,8 @@ def fit_images(
     room = making_room(out, overwrite=overwrite, file=file)
     with room, told_by_flags(out, model, images, file=file):
         done = finished_step(training)
-        model.fit(images, turns=bool(turns), folder=training, progress=done is None)
+        model.progress = done is None
+        model.fit(images, turns=bool(turns), folder=training)
         if is_first_process():
             model.save(out)
     if is_first_process():
@@ -179,7 +180,7 @@ def inpaint_image(
         n=1 if greedy else n,
         how="greedy" if greedy else "sample",
         temperature=temperature,
-        seed=seed,
+        random_state=seed,
     )
     grid = picture_grid(originals, hole, painted, levels=model.levels_)
     write_image(out, with_titles(grid, columns=2 + painted.shape[1]))
@@ -193,7 +194,8 @@ def evaluate_images(
 ) -> None:
     """Prints the bits of images under a model; see `anyorder evaluate --help`."""
     images = images_for(model, file)
-    found = model.evaluate(images, rows=256 if rows is None else rows, seed=seed)
+    check_seed(seed)
+    found = model.evaluate(images, rows=256 if rows is None else rows, random_state=seed)
     if json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": images.name, "bits": bits})

@@ -21,9 +21,11 @@ MAX_REDRAWS = 10_000
 """After so many rejected draws of one row, the condition is taken to be impossible."""
 
 
-def seeded(seed: int | None) -> torch.Generator | None:
-    """The generator of a seed; None leaves it to torch's own state."""
-    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))
+def seeded(random_state: int | None) -> torch.Generator | None:
+    """Returns the generator of a seed; None leaves it to torch's own state."""
+    if random_state is None:
+        return None
+    return torch.Generator().manual_seed(check_seed(random_state, "random_state"))
 
 
 def uniform(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count
+from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, renamed
 from anyorder.heads.densities import MeanConditionals, MixtureConditionals, SplineConditionals
 from anyorder.heads.distributions import Conditionals, stacked
 from anyorder.inference.model import AnyOrderModel
@@ -37,13 +37,13 @@ from anyorder.robots.scaling import Scaling, SteeredRows
 from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
 from anyorder.training.loop import Fit, fit
 from anyorder.training.losses import ArdmLoss, BlindLoss, MacLoss, Objective, PathLoss
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, training_settings
 from anyorder.variables import Schema
 
 POLICY_SETTINGS = TrainingSettings(
     batch=256, steps=12_000, warmup=200, learning_rate=1e-3, ema=0.999
 )
-"""How policies are trained unless told otherwise: a few minutes of one core."""
+"""Training settings of policies by default: a few minutes of one core."""
 
 SPREAD = 0.1
 """Deviations by which joints are moved in training: two to seven hundredths of a radian."""
@@ -59,15 +59,22 @@ VALID_ROWS = 2_048
 
 
 class FittedPolicy(ABC):
-    """A policy that was trained on demonstrations.
+    """A policy that is trained on demonstrations.
+
+    It has no `device`: its network is small, and acts on the CPU, one step at a time.
 
     Args:
         hidden: Width of the network.
-        blocks: Its residual blocks, two layers each.
-        spread: How far joints are moved in training, in their deviations, with the action that
+        blocks: Number of residual blocks, two layers each.
+        spread: Standard deviations by which joints are moved in training, with the action that
             makes up for it; see `SteeredRows`. 0 trains on the demonstrated states alone.
-        reach: How far an action of 1 moves a joint, in its own unit.
-        settings: How it is trained; `POLICY_SETTINGS` by default.
+        reach: Distance that an action of 1 moves a joint, in its own unit.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes beside that of `POLICY_SETTINGS` in steps; None is no
+            limit.
+        settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
+            `settings.seed` takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
     """
 
     domain: ClassVar[str]
@@ -80,10 +87,15 @@ class FittedPolicy(ABC):
         blocks: int = 4,
         spread: float = SPREAD,
         reach: float = REACH,
-        settings: TrainingSettings = POLICY_SETTINGS,
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
     ) -> None:
-        self.hidden, self.blocks, self.settings = hidden, blocks, settings
-        self.spread, self.reach = spread, reach
+        self.hidden, self.blocks, self.spread, self.reach = hidden, blocks, spread, reach
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress = progress
+        self.training_settings()  # checks them
         self.model_: AnyOrderModel | None = None
         self.scaling_: Scaling | None = None
         self.fit_: Fit | None = None
@@ -105,24 +117,33 @@ class FittedPolicy(ABC):
         """The arguments of the constructor beside the settings, in plain values."""
 
     def start(self, seed: int) -> None:
-        """Nothing is remembered between steps."""
+        """Begins an episode; nothing is remembered between steps."""
         del seed
 
+    def training_settings(self) -> TrainingSettings:
+        """Returns the settings that `fit` trains with, all defaults filled in."""
+        return training_settings(
+            POLICY_SETTINGS,
+            random_state=self.random_state,
+            minutes=self.minutes,
+            settings=self.settings,
+            progress=self.progress,
+        )
+
+    @renamed(progress="self.progress")
     def fit(
         self,
         demonstrations: Demonstrations,
         *,
         valid: Demonstrations | None = None,
         folder: str | Path | None = None,
-        progress: bool = False,
     ) -> Self:
-        """Trains on demonstrations, from the start.
+        """Fits the policy to demonstrations, from the start.
 
         Args:
-            demonstrations: What to imitate.
-            valid: Others, to tell how training goes.
-            folder: Where checkpoints go; the same call with the same folder goes on from the last.
-            progress: Whether to show a line of progress.
+            demonstrations: Demonstrations to imitate.
+            valid: Demonstrations for validation.
+            folder: Folder for checkpoints; the same call resumes from the last one.
         """
         scaling = Scaling.of(demonstrations)
         model, objective = self._build(scaling), self._objective(scaling.num_actions)
@@ -130,11 +151,11 @@ class FittedPolicy(ABC):
             model,
             self.rows(demonstrations, scaling),
             objective,
-            settings=self.settings,
+            settings=self.training_settings(),
             valid=None if valid is None else _held_out(objective, scaling, valid),
             folder=folder,
             notes=self._notes(scaling),
-            progress=progress,
+            progress=self.progress,
         )
         self.model_, self.scaling_ = model.eval(), scaling
         return self
@@ -146,19 +167,21 @@ class FittedPolicy(ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Loads what `save` saved, or the last checkpoint of a training."""
+        """Loads a saved policy, or the last checkpoint of a training."""
         return cls.from_saved(load_saved(folder), folder)
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
-        """The policy of what was read from a folder; `folder` is for messages only."""
+        """Returns the policy of what was read from a folder; `folder` is for messages only."""
         notes = saved.notes
         if notes.get("domain") != cls.domain:
             raise CheckpointError(
                 f'"{folder}" does not hold a {cls.__name__}, but "{notes.get("domain")}".'
             )
         try:
-            loaded = cls(settings=TrainingSettings(**notes["settings"]), **notes["options"])
+            settings = TrainingSettings(**notes["settings"])
+            trained: dict[str, Any] = {"random_state": settings.seed, "settings": settings}
+            loaded = cls(**trained, **notes["options"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f'"{folder}" was altered, or written by another version ({error!r}).'
@@ -167,7 +190,7 @@ class FittedPolicy(ABC):
         return loaded
 
     def fitted(self) -> tuple[AnyOrderModel, Scaling]:
-        """The model and its scaling, if there are any yet."""
+        """Returns the fitted model and its scaling; an error if there are none yet."""
         if self.model_ is None or self.scaling_ is None:
             raise ConfigError(f"This {type(self).__name__} is not fitted: call `fit` first.")
         return self.model_, self.scaling_
@@ -182,7 +205,7 @@ class FittedPolicy(ABC):
     def _build(self, scaling: Scaling) -> AnyOrderModel:
         schema = scaling.schema
         with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
+            torch.manual_seed(self.training_settings().seed)
             network = self._network(schema)
             conditionals = self._conditionals(schema, network.width)
         protocol = RemoveGreatest(lexicographic(scaling.num_actions))
@@ -197,7 +220,7 @@ class FittedPolicy(ABC):
             spread=self.spread,
             reach=self.reach,
             noise=NOISE,
-            seed=self.settings.seed,
+            seed=self.training_settings().seed,
         )
 
     def _notes(self, scaling: Scaling) -> Mapping[str, Any]:
@@ -210,7 +233,7 @@ class FittedPolicy(ABC):
                 "reach": self.reach,
                 **self._options(),
             },
-            "settings": asdict(self.settings),
+            "settings": asdict(self.training_settings()),
             "scaling": scaling.to_json(),
         }
 
@@ -288,21 +311,26 @@ class ConditionalPolicy(FittedPolicy):
     """A model of whole actions that completes partial ones.
 
     Args:
-        how: What is done: "likeliest" takes the most probable of `draws` draws from
-            p(a_u | a_e, s); "sample" draws once; "mean" takes the mean of each dimension, given
+        how: Choice of the action: "likeliest" takes the most probable of `draws` samples from
+            p(a_u | a_e, s); "sample" takes one; "mean" takes the mean of each dimension, given
             those before it, which is the steadiest, and stalls where there are several ways to go.
-        draws: For "likeliest".
-        temperature: Below 1 sharpens what is drawn.
-        head: The density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
-        law: What it is trained on: "mac", exactly the factors that its questions walk over (see
+        draws: Number of samples for "likeliest".
+        temperature: Temperature of sampling; below 1 favours probable actions.
+        head: Density of a dimension: a "mixture" of 20 Gaussians, or a "spline".
+        law: Training law: "mac", exactly the factors that its questions walk over (see
             `action_queries`), or "uniform", every dimension given any others.
         network: "path" reads the state once for all dimensions of an action; "perceptron", the
             paper's, takes a pass for each.
         hidden: Width of the network.
-        blocks: Its residual blocks, two layers each.
-        spread: How far joints are moved in training; see `FittedPolicy`.
-        reach: How far an action of 1 moves a joint.
-        settings: How it is trained.
+        blocks: Number of residual blocks, two layers each.
+        spread: Standard deviations by which joints are moved in training; see `FittedPolicy`.
+        reach: Distance that an action of 1 moves a joint.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes beside that of `POLICY_SETTINGS` in steps; None is no
+            limit.
+        settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
+            `settings.seed` takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations
@@ -330,10 +358,20 @@ class ConditionalPolicy(FittedPolicy):
         blocks: int = 4,
         spread: float = SPREAD,
         reach: float = REACH,
-        settings: TrainingSettings = POLICY_SETTINGS,
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
     ) -> None:
         super().__init__(
-            hidden=hidden, blocks=blocks, spread=spread, reach=reach, settings=settings
+            hidden=hidden,
+            blocks=blocks,
+            spread=spread,
+            reach=reach,
+            random_state=random_state,
+            minutes=minutes,
+            settings=settings,
+            progress=progress,
         )
         check_choice("how", how, get_args(How))
         check_choice("head", head, get_args(Head))
@@ -348,7 +386,7 @@ class ConditionalPolicy(FittedPolicy):
         self._source = torch.Generator()
 
     def start(self, seed: int) -> None:
-        """Begins an episode: its draws come from the seed."""
+        """Begins an episode, whose samples come from the seed."""
         self._source.manual_seed(seed)
 
     @torch.inference_mode()

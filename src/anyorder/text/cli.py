@@ -15,7 +15,7 @@ from anyorder.cli.runs import finished_step, read_run, tell_fitted
 from anyorder.cli.streams import STREAM, printable
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_seed
 from anyorder.images.files import ENDINGS
 from anyorder.reproduce.record import print_json
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
@@ -51,7 +51,8 @@ def fit_text(
     room = making_room(out, overwrite=overwrite, file=file)
     with room, told_by_flags(out, model, text, file=file):
         done = finished_step(training)
-        model.fit(text, folder=training, progress=done is None)
+        model.progress = done is None
+        model.fit(text, folder=training)
         if is_first_process():
             model.save(out)
     if is_first_process():
@@ -87,6 +88,7 @@ def infill_text(
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
     _check_drawing(n, greedy, temperature)
+    check_seed(seed)
     text = sys.stdin.read().rstrip("\n") if text == STREAM else text
     fills = read_run(run, TextModel).infill(
         text,
@@ -94,7 +96,7 @@ def infill_text(
         how="greedy" if greedy else "sample",
         temperature=temperature,
         top_k=top_k,
-        seed=seed,
+        random_state=seed,
     )
     if json:
         print_json({"text": text, "fills": fills})
@@ -120,7 +122,8 @@ def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
 def evaluate_text(model: TextModel, file: str, *, rows: int | None, seed: int, json: bool) -> None:
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
     text = read_text(file)
-    found = model.evaluate(text, rows=256 if rows is None else rows, seed=seed)
+    check_seed(seed)
+    found = model.evaluate(text, rows=256 if rows is None else rows, random_state=seed)
     if json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": text.name, "bits": bits})
