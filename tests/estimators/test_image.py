@@ -125,12 +125,8 @@ def test_colours_and_turns(generator):
         "noise", 4, *(rng.integers(0, 4, (n, 4, 4, 3), dtype=np.uint8) for n in (9, 4, 4))
     )
     model = ImageModel(**TINY).fit(images, turns=True)
-    assert model.inpaint(images.test[0], half_hole((4, 4), "left"), random_state=0).shape == (
-        1,
-        4,
-        4,
-        3,
-    )
+    painted = model.inpaint(images.test[0], half_hole((4, 4), "left"), random_state=0)
+    assert painted.shape == (1, 4, 4, 3)
     drawn = ImageRows(images.train, turns=True)
     first, _ = drawn.batch(0, 9, generator=generator)
     sums = to_x(images.train).sum(dim=1).sort().values
