@@ -101,15 +101,15 @@ def image_network(
     heads: int,
     patch: int | None = None,
 ) -> PathNetwork[Any]:
-    """A path network with two-dimensional positions.
+    """Returns a path network with two-dimensional positions.
 
     Args:
         schema: The variables, one a pixel and channel, numbered as in `raster`.
         shape: Height, width and channels.
-        layers: Blocks of the network.
-        width: Of the network.
-        heads: Of its attention; divides `width` into multiples of four.
-        patch: The side of the patches that are its tokens; None has a token for each variable.
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width` into multiples of four.
+        patch: Side of the patches that are its tokens; None has a token for each variable.
     """
     if patch is None:
         coordinates = pixel_coordinates(shape)
@@ -131,7 +131,7 @@ def image_network(
 def image_order(
     order: Order, shape: Shape | tuple[int, int, int], *, patch: int | None = None
 ) -> Tensor:
-    """A canonical order of the variables of an image.
+    """Returns a canonical order of the variables of an image.
 
     Args:
         order: "interleaved", "raster", or "strided", in rounds of every few pixels: half a row
@@ -344,7 +344,7 @@ VALID_ROWS = 128
 
 
 def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
-    """What "any" means for images: half of the questions paint a rectangle, given what is around.
+    """Returns the law of "any" for images: half of the questions are rectangles, given the rest.
 
     The others are marginals of random pixels, and the rest given random pixels: holes that people
     make are in one piece, and random sets of pixels hardly ever are. Training weighs a question by

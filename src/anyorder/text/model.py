@@ -315,7 +315,7 @@ OTHER_RUNS = {
 
 
 def text_queries(length: int) -> QueryLaw:
-    """What "any" means for text: filling holes is asked more often than anything else."""
+    """Returns the law of "any" for text: three quarters of the questions fill holes."""
     return any_queries(length, conditional_share=0.75)
 
 
