@@ -2,13 +2,12 @@
 
 import inspect
 import re
-from importlib import metadata
 
 import anyorder
 
 project = "anyorder"
 author = "The anyorder authors"
-release = metadata.version("anyorder")
+release = anyorder.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]

@@ -42,8 +42,8 @@ def main(*, out: Path = Path("runs/shipped_text_model"), save: bool = False) -> 
     """
     torch.set_num_threads(1)
     text = embedded_text()
-    model = TextModel(length=128, layers=3, width=96, heads=4, settings=SETTINGS)
-    model.fit(text, folder=out, progress=True)
+    model = TextModel(length=128, layers=3, width=96, heads=4, settings=SETTINGS, progress=True)
+    model.fit(text, folder=out)
     if save:
         model.save(SHIPPED)
     for name, bits in model.evaluate(text, rows=128).items():

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import anyorder
 from experiments.tables import BLOCK, DOCUMENTS, ROOT, filled
 
 WITH_PYTHON = [
@@ -31,6 +32,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     page = (tmp_path / "site" / "api.html").read_text()
     assert "anyorder.TableModel" in page
     assert "edge_weights" in page
+
+
+def test_the_version_to_cite_is_that_of_the_package():
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == anyorder.__version__
 
 
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)

@@ -168,24 +168,29 @@ def domain_of(model: Any) -> Domain:
     return next(domain for domain in domains() if domain.name == model.domain)
 
 
-def load(folder: str | Path) -> Any:
-    """Loads a model of any domain, onto the GPU if there is one.
+def load(folder: str | Path, *, device: Any = None) -> Any:
+    """Loads a model of any domain.
 
     Args:
         folder: Run folder, written by `save` or `anyorder fit`. If the training was stopped before
             the model was saved, its last checkpoint is loaded. "shipped" is the text model that
             comes with the package.
+        device: Device to load it to: "cpu", "cuda", "mps" or a torch.device; None is the GPU if
+            there is one.
     """
-    return as_model(read_saved(folder), folder)
+    loaded = as_model(read_saved(folder, device=device), folder)
+    loaded.device = device
+    return loaded
 
 
-def read_saved(folder: str | Path) -> Any:
+def read_saved(folder: str | Path, *, device: Any = None) -> Any:
     """Returns the `SavedModel` of a run folder, or of the last checkpoint of its training."""
     from anyorder.saving.checkpoint import load_saved
-    from anyorder.training.settings import default_device
+    from anyorder.training.settings import check_device
 
     names = {name: place for domain in domains() for name, place in domain.named_runs.items()}
-    return load_saved(_place(names.get(str(folder), Path(folder))), device=default_device())
+    place = _place(names.get(str(folder), Path(folder)))
+    return load_saved(place, device=check_device(device))
 
 
 def as_model(saved: Any, folder: str | Path) -> Any:

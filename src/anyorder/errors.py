@@ -6,11 +6,14 @@ private functions trust their input.
 """
 
 import math
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from numbers import Real
 from operator import index
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -43,6 +46,54 @@ class AnotherRunError(CheckpointError):
 
 class AnyOrderWarning(UserWarning):
     """Warning: the result may be unreliable for the stated reason."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accepts old names of keyword arguments for one more version, with a FutureWarning.
+
+    Args:
+        names: The new name by the old one. `self.name` is the attribute `name` of the object whose
+            method is called: the argument moved to the constructor.
+
+    Example:
+        >>> @renamed(seed="random_state")
+        ... def draw(*, random_state=None):
+        ...     return random_state
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
+        ...     draw(seed=3)
+        3
+        >>> print(caught[0].message)
+        `seed` is now `random_state`; the old name goes with the next version.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def accepting(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs.keys():
+                _rename(old, names[old], args, kwargs)
+            return function(*args, **kwargs)
+
+        return accepting
+
+    return decorate
+
+
+def _rename(old: str, new: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Warns at the call of a renamed function, and moves the value to where it belongs now."""
+    attribute = new.removeprefix("self.")
+    if attribute != new:
+        setattr(args[0], attribute, kwargs.pop(old))
+        new = f"{type(args[0]).__name__}({attribute}=)"
+    elif new in kwargs:
+        raise ConfigError(f"`{old}` is the old name of `{new}`: give `{new}` only.")
+    else:
+        kwargs[new] = kwargs.pop(old)
+    words = f"`{old}` is now `{new}`; the old name goes with the next version."
+    warnings.warn(words, FutureWarning, stacklevel=3)
 
 
 PROBABILITY_TOLERANCE = 1e-6

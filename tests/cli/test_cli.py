@@ -12,7 +12,7 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 from cyclopts import App
 
-from anyorder import CheckpointError
+from anyorder import CheckpointError, __version__
 from anyorder.cli.app import app, main, run
 from anyorder.cli.console import note, show
 from anyorder.training.learner import Learner
@@ -30,7 +30,7 @@ def test_help_does_not_wait_for_torch():
 
 def test_version(capsys):
     main(["--version"])
-    assert capsys.readouterr().out.strip() == "0.1.0"
+    assert capsys.readouterr().out.strip() == __version__
 
 
 BAD_COMMANDS = {

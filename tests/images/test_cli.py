@@ -117,7 +117,7 @@ def test_images_are_evaluated_and_checked(folder, run, capsys):
     assert "bits a dimension" in capsys.readouterr().out
     main(["check", str(run), str(folder / "set"), "--rows", "3"])
     assert "3 images of its test part" in capsys.readouterr().out
-    assert anyorder.load(run).sample(1, seed=0).shape == (1, 6, 5, 1)
+    assert anyorder.load(run).sample(1, random_state=0).shape == (1, 6, 5, 1)
 
 
 def test_one_image_of_one_pixel_is_evaluated(folder, capsys):

@@ -54,22 +54,24 @@ def test_probabilities_of_all_images_sum_to_one(head, walk):
 
 def test_holes_are_painted_and_all_else_stays(model, digits):
     hole = rectangle_hole((8, 8), top=2, left=3, height=4, width=2)
-    found = model.inpaint(digits.test[:3], hole, n=2, seed=0)
+    found = model.inpaint(digits.test[:3], hole, n=2, random_state=0)
     assert found.shape == (3, 2, 8, 8, 1)
     assert found.dtype == np.uint8
     assert (found[:, :, ~hole] == digits.test[:3, None][:, :, ~hole]).all()
     assert found.max() < 17
-    np.testing.assert_array_equal(found, model.inpaint(digits.test[:3], hole, n=2, seed=0))
+    np.testing.assert_array_equal(found, model.inpaint(digits.test[:3], hole, n=2, random_state=0))
     greedy = model.inpaint(digits.test[0], hole, how="greedy")
     np.testing.assert_array_equal(greedy, model.inpaint(digits.test[0], hole, how="greedy"))
-    assert model.sample(2, seed=1).shape == (2, 8, 8, 1)
+    assert model.sample(2, random_state=1).shape == (2, 8, 8, 1)
 
 
 def test_what_stands_in_a_hole_is_not_read(model, digits):
     hole = half_hole((8, 8), "bottom")
     other = digits.test[0].copy()
     other[hole] = 16 - other[hole]
-    first, second = (model.inpaint(image, hole, seed=0) for image in (digits.test[0], other))
+    first, second = (
+        model.inpaint(image, hole, random_state=0) for image in (digits.test[0], other)
+    )
     np.testing.assert_array_equal(first, second)
 
 
@@ -94,7 +96,7 @@ def test_answers_survive_saving(model, digits, tmp_path):
 def test_patches_answer_all_that_pixels_do(digits, tmp_path):
     model = ImageModel(**TINY, patch=4).fit(digits)
     hole = rectangle_hole((8, 8), top=2, left=3, height=4, width=2)  # across patches
-    found = model.inpaint(digits.test[:2], hole, n=2, seed=0)
+    found = model.inpaint(digits.test[:2], hole, n=2, random_state=0)
     assert (found[:, :, ~hole] == digits.test[:2, None][:, :, ~hole]).all()
     assert "patches of 4x4" in repr(model)
     check = model.check(digits, rows=16)
@@ -123,7 +125,8 @@ def test_colours_and_turns(generator):
         "noise", 4, *(rng.integers(0, 4, (n, 4, 4, 3), dtype=np.uint8) for n in (9, 4, 4))
     )
     model = ImageModel(**TINY).fit(images, turns=True)
-    assert model.inpaint(images.test[0], half_hole((4, 4), "left"), seed=0).shape == (1, 4, 4, 3)
+    painted = model.inpaint(images.test[0], half_hole((4, 4), "left"), random_state=0)
+    assert painted.shape == (1, 4, 4, 3)
     drawn = ImageRows(images.train, turns=True)
     first, _ = drawn.batch(0, 9, generator=generator)
     sums = to_x(images.train).sum(dim=1).sort().values

@@ -68,7 +68,7 @@ def text_answers(model: ao.TextModel) -> dict:
     """Returns answers of a text model: likelihoods and infillings."""
     return {
         "log_prob": np.asarray(model.log_prob("the cat sat on t")).tolist(),
-        "infill": model.infill("the c_t s_t on t", seed=0),
+        "infill": model.infill("the c_t s_t on t", random_state=0),
     }
 
 
@@ -76,7 +76,7 @@ def image_answers(model: ao.ImageModel) -> dict:
     """Returns answers of an image model: likelihoods and samples."""
     return {
         "log_prob": np.asarray(model.log_prob(pictures()[:5])).tolist(),
-        "sample": np.asarray(model.sample(2, seed=1)).tolist(),
+        "sample": np.asarray(model.sample(2, random_state=1)).tolist(),
     }
 
 

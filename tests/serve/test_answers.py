@@ -236,7 +236,7 @@ def test_context_must_be_told():
 
 def test_text_is_filled_and_judged(text, text_model):
     answer = text.post("/v1/infill", json={"text": "th_ st_tement", "n": 3, "seed": 0}).json()
-    assert answer["fills"] == text_model.infill("th_ st_tement", n=3, seed=0)
+    assert answer["fills"] == text_model.infill("th_ st_tement", n=3, random_state=0)
     many = {"texts": ["th_ statement", "a_"], "seed": 0}
     assert len(text.post("/v1/infill/batch", json=many).json()["fills"]) == 2
     greedy = {"text": "th_ st_tement", "n": 1, "greedy": True}
@@ -262,7 +262,7 @@ def test_images_are_painted(image, image_model):
     hole[2:] = True
     request = {"image": pixels.ravel().tolist(), "hole": hole.ravel().tolist(), "n": 2, "seed": 5}
     answer = image.post("/v1/inpaint", json=request).json()["images"]
-    own = image_model.inpaint(pixels, hole, n=2, seed=5)
+    own = image_model.inpaint(pixels, hole, n=2, random_state=5)
     assert answer == own.reshape(2, -1).tolist()
     request = {"images": [pixels.ravel().tolist()], "hole": hole.ravel().tolist()}
     found = image.post("/v1/log_prob", json=request).json()["log_prob"]

@@ -770,7 +770,7 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     a = rng.normal(size=(400, 3))
     frame = pd.DataFrame({"a": a[:, 0], "b": a[:, 1], "c": a.sum(axis=1) / 10 + a[:, 0]})
     train, test = frame[:200], frame[200:]
-    guided, bare = (clone(QUICK).set_params(guide=guide).fit(train) for guide in (True, False))
+    guided, bare = (clone(QUICK).set_params(prior=prior).fit(train) for prior in (True, False))
     gain = guided.log_prob(test) - bare.log_prob(test)
     assert gain.mean() > 1
     assert isinstance(guided.model_.network, GuidedNetwork)
@@ -789,8 +789,8 @@ def test_a_number_alone_has_no_guide_and_a_category_beside_it_has():
     assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, GuidedNetwork)
     (guide,) = clone(QUICK).fit(frame).model_.network.guides
     assert isinstance(guide, LevelGuide)
-    with pytest.raises(ConfigError, match="`guide` must be True or False"):
-        clone(QUICK).set_params(guide="yes").fit(frame)
+    with pytest.raises(ConfigError, match="`prior` must be True or False"):
+        clone(QUICK).set_params(prior="yes").fit(frame)
 
 
 @pytest.mark.parametrize("minutes", [math.nan, math.inf, "7", 0])

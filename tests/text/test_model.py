@@ -32,14 +32,14 @@ def model():
 
 
 def test_fills_keep_what_is_known(model):
-    fills = model.infill("th_ st_te", n=4, seed=0)
+    fills = model.infill("th_ st_te", n=4, random_state=0)
     assert len(fills) == 4
     for fill in fills:
         assert len(fill) == 9
         assert (fill[:2], fill[3:6], fill[7:]) == ("th", " st", "te")
         assert set(fill) <= set(TEXT8_ALPHABET)
-    assert fills == model.infill("th_ st_te", n=4, seed=0)
-    assert model.infill("a_", how="greedy") == model.infill("a_", top_k=1, seed=3)
+    assert fills == model.infill("th_ st_te", n=4, random_state=0)
+    assert model.infill("a_", how="greedy") == model.infill("a_", top_k=1, random_state=3)
 
 
 def test_several_texts_are_answered_at_once(model):
@@ -51,7 +51,7 @@ def test_several_texts_are_answered_at_once(model):
     )
     holed = ["th_ st_te", "_", "of__"]
     assert model.infill(holed, how="greedy") == [model.infill(t, how="greedy") for t in holed]
-    fills = model.infill(holed, n=3, seed=0)
+    fills = model.infill(holed, n=3, random_state=0)
     assert [[len(fill) for fill in row] for row in fills] == [[9] * 3, [1] * 3, [4] * 3]
 
 
@@ -111,7 +111,7 @@ def test_a_training_of_another_text_is_refused_in_words(tmp_path):
 
 
 def test_samples_are_whole_chunks(model):
-    assert [len(text) for text in model.sample(3, seed=1)] == [12, 12, 12]
+    assert [len(text) for text in model.sample(3, random_state=1)] == [12, 12, 12]
 
 
 def test_the_walk_is_consistent_with_itself(model):
@@ -136,10 +136,10 @@ def test_training_is_better_than_guessing(model):
 
 def test_saved_models_answer_alike_in_another_process(model, tmp_path):
     model.save(tmp_path / "run")
-    expected = model.infill("a_c", n=3, seed=5)
+    expected = model.infill("a_c", n=3, random_state=5)
     code = (
         "import sys, anyorder\n"
-        "print(anyorder.TextModel.load(sys.argv[1]).infill('a_c', n=3, seed=5))"
+        "print(anyorder.TextModel.load(sys.argv[1]).infill('a_c', n=3, random_state=5))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "run")],
@@ -198,12 +198,12 @@ def test_a_stopped_training_can_be_asked(tmp_path):
     settings = TrainingSettings(steps=4, batch=4, warmup=1, evaluate_every=2, checkpoint_every=1)
     shape = {"length": 8, "layers": 1, "width": 8, "heads": 2}
     TextModel(**shape, settings=settings).fit(embedded_text(), folder=tmp_path / "training")
-    assert len(read_run(tmp_path, "text").infill("a_", seed=0)[0]) == 2
+    assert len(read_run(tmp_path, "text").infill("a_", random_state=0)[0]) == 2
 
 
 def test_seeds_are_checked(model):
-    with pytest.raises(ConfigError, match="`seed` must be a whole number"):
-        model.infill("t_e", seed=1.5)
+    with pytest.raises(ConfigError, match="`random_state` must be a whole number"):
+        model.infill("t_e", random_state=1.5)
 
 
 def test_other_models_are_not_text(tmp_path, model):

@@ -95,7 +95,7 @@ def text_act(model: TextModel, seed: int) -> Section:
     words = "A text model comes with the package; it was trained on Python's own reference."
     say(f"{words} It fills the holes three times:")
     command("infill", "shipped", HOLES, "--n", FILLS, "--seed", seed)
-    fills = model.infill(HOLES, n=FILLS, seed=seed)
+    fills = model.infill(HOLES, n=FILLS, random_state=seed)
     Console(soft_wrap=True, highlight=False, markup=False).print("\n".join(fills))
     lines = [f"known   {HOLES}", *(f"filled  {fill}" for fill in fills)]
     sentence = f"{words} It fills holes, the underscores, here {FILLS} times."
@@ -110,9 +110,9 @@ def digits_act(run: Path, seed: int) -> Section:
     say(f"Images: {data}")
     budget = {"minutes": MINUTES, "clock": "processor", "steps": STEPS}
     settings = replace(IMAGE_SETTINGS, **budget, seed=seed)  # type: ignore[arg-type]
-    model = ImageModel(**SHAPE, settings=settings).fit(digits, progress=True)  # type: ignore[arg-type]
+    model = ImageModel(**SHAPE, settings=settings, progress=True).fit(digits)  # type: ignore[arg-type]
     model.save(run)
-    found = model.evaluate(digits, rows=IMAGES_EVALUATED, seed=seed)
+    found = model.evaluate(digits, rows=IMAGES_EVALUATED, random_state=seed)
     show(
         ["query", "bits per pixel"],
         [[name, str(bits)] for name, bits in found.items()],

@@ -123,7 +123,7 @@ def fit_images(
         shape = images.shape if is_new else one.fitted_shape()
         levels = images.levels if is_new else one.levels_
         own = {"--size": f"{shape.height}x{shape.width}", "--levels": levels, "--patch": one.patch}
-        return {**own, **sized(one), **trained_with(one.settings)}
+        return {**own, **sized(one), **trained_with(one.training_settings())}
 
     def other_data(_: ImageModel) -> str:
         return f'it is of other pictures than "{file}"'
@@ -131,7 +131,8 @@ def fit_images(
     room = making_room(out, overwrite=shared.overwrite, file=file)
     with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
-        model.fit(images, turns=bool(turns), folder=training, progress=done is None)
+        model.progress = done is None
+        model.fit(images, turns=bool(turns), folder=training)
         if is_first_process():
             model.save(out)
     if is_first_process():
@@ -186,7 +187,7 @@ def inpaint_image(
         n=1 if greedy else n,
         how="greedy" if greedy else "sample",
         temperature=temperature,
-        seed=seed,
+        random_state=seed,
     )
     grid = picture_grid(originals, hole, painted, levels=model.levels_)
     write_image(out, with_titles(grid, columns=2 + painted.shape[1]))
@@ -199,7 +200,7 @@ def evaluate_images(model: ImageModel, file: str, options: EvaluateOptions) -> N
     """Prints the bits of images under a model; see `anyorder evaluate --help`."""
     images = images_for(model, file)
     rows = 256 if options.rows is None else options.rows
-    found = model.evaluate(images, rows=rows, seed=options.seed)
+    found = model.evaluate(images, rows=rows, random_state=check_seed(options.seed))
     if options.json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": images.name, "bits": bits})

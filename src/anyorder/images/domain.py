@@ -160,7 +160,7 @@ class ImageDomain(Domain):
         from anyorder.images.model import EVALUATED
 
         rows = EVALUATED if rows is None else rows
-        found = model.check(images_for(model, source), rows=rows, seed=seed, progress=True)
+        found = model.check(images_for(model, source), rows=rows, random_state=seed, progress=True)
         return Checked(found, f"{found.rows:,} images of its test part")
 
     def describe(self, model: Any) -> Description:

@@ -1,11 +1,10 @@
-"""Images: fit pictures once, then ask for likelihoods, draws, and what belongs into their holes.
+"""ImageModel: fit images, then ask for likelihoods of pixels, inpaint holes, or sample new images.
 
-What a model of images is made of: its path network, and the canonical order of its pixels.
-
-What a model of images answers: likelihoods of pixels, what belongs into holes, draws, bits.
+A model of images has a path network and a canonical order of its pixels. `ImageAnswers` holds the
+questions: likelihoods of pixels, inpainting, samples, bits.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -23,6 +22,8 @@ from anyorder.errors import (
     check_choice,
     check_count,
     check_flag,
+    check_seed,
+    renamed,
 )
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.heads.distributions import Conditionals
@@ -58,7 +59,12 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
-from anyorder.training.settings import TrainingSettings, default_device
+from anyorder.training.settings import (
+    Device,
+    TrainingSettings,
+    check_device,
+    training_settings,
+)
 from anyorder.variables import Schema
 
 Order = Literal["interleaved", "raster", "strided"]
@@ -95,15 +101,15 @@ def image_network(
     heads: int,
     patch: int | None = None,
 ) -> PathNetwork[Any]:
-    """A path network with two-dimensional positions.
+    """Returns a path network with two-dimensional positions.
 
     Args:
         schema: The variables, one a pixel and channel, numbered as in `raster`.
         shape: Height, width and channels.
-        layers: Blocks of the network.
-        width: Of the network.
-        heads: Of its attention; divides `width` into multiples of four.
-        patch: The side of the patches that are its tokens; None has a token for each variable.
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width` into multiples of four.
+        patch: Side of the patches that are its tokens; None has a token for each variable.
     """
     if patch is None:
         coordinates = pixel_coordinates(shape)
@@ -125,7 +131,7 @@ def image_network(
 def image_order(
     order: Order, shape: Shape | tuple[int, int, int], *, patch: int | None = None
 ) -> Tensor:
-    """A canonical order of the variables of an image.
+    """Returns a canonical order of the variables of an image.
 
     Args:
         order: "interleaved", "raster", or "strided", in rounds of every few pixels: half a row
@@ -168,13 +174,13 @@ class ImageAnswers:
     def log_prob(
         self, images: Any, *, query: Hole | None = None, given: Hole | None = None
     ) -> float | NDArray[np.float64]:
-        """The log-likelihood, in nats, of the pixels that are asked.
+        """Returns the log-likelihood, in nats, of the queried pixels.
 
         Args:
             images: One image, or several.
-            query: Which pixels are asked, in all channels; all that is not given by default.
+            query: Pixels to query, in all channels; all that are not given by default.
                 Shape ``(height, width)``.
-            given: Which pixels are known; none by default. Pixels in neither are marginalised.
+            given: Pixels that are evidence; none by default. Pixels in neither are marginalised.
 
         Returns:
             A number; of several images, an array of them.
@@ -187,6 +193,7 @@ class ImageAnswers:
         found = log_prob(self.fitted(), x, query=asked, given=known).cpu().numpy()
         return float(found[0]) if one else found
 
+    @renamed(seed="random_state")
     def inpaint(
         self,
         images: Any,
@@ -195,18 +202,18 @@ class ImageAnswers:
         n: int = 1,
         how: Draw = "sample",
         temperature: float = 1.0,
-        seed: int | None = None,
+        random_state: int | None = None,
     ) -> Pixels:
-        """Paints the unknown pixels, given all others.
+        """Inpaints the pixels of a hole, given all others.
 
         Args:
-            images: One image, or several; what stands in the hole is not read.
-            hole: Which pixels are unknown. Shape ``(height, width)``; `rectangle_hole`,
-                `half_hole`, `random_hole`, `picture_hole` and `alpha_hole` make such.
-            n: How many completions of each.
+            images: One image, or several; pixels in the hole are not read.
+            hole: Pixels to inpaint. Shape ``(height, width)``; `rectangle_hole`, `half_hole`,
+                `random_hole`, `picture_hole` and `alpha_hole` make such.
+            n: Number of completions of each image.
             how: "sample", or "greedy" for the most probable level at each step.
-            temperature: Below 1 is more cautious.
-            seed: The same seed gives the same completions.
+            temperature: Temperature of sampling; below 1 favours probable levels.
+            random_state: Seed of the samples; None is fresh randomness.
 
         Returns:
             Shape ``(n, height, width, channels)``; of several images, with an axis for them in
@@ -223,30 +230,47 @@ class ImageAnswers:
             n=n,
             how=how,
             temperature=temperature,
-            generator=seeded(seed),
+            generator=seeded(random_state),
         )
         found = from_x(drawn.flatten(0, 1), shape).reshape(len(x), n, *shape)
         return found[0] if one else found
 
-    def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> Pixels:
-        """Draws images. Shape ``(n, height, width, channels)``."""
-        check_count("n", n)
-        nothing = torch.zeros(1, self.fitted_shape().num_variables, dtype=torch.long)
-        drawn = sample(self.fitted(), nothing, n=n, temperature=temperature, generator=seeded(seed))
-        return from_x(drawn[0], self.fitted_shape())
-
-    def evaluate(self, images: Any, *, rows: int = EVALUATED, seed: int = 0) -> dict[str, Estimate]:
-        """Bits for each variable: of the joint, of marginals, and of one half given the other.
-
-        Those of the joint and of marginals (a random set of each image, of a random size) are
-        divided by all variables of the image, as in the paper; those of one half given the other by
-        the variables asked.
+    @renamed(seed="random_state")
+    def sample(
+        self, n: int = 1, *, temperature: float = 1.0, random_state: int | None = None
+    ) -> Pixels:
+        """Samples images.
 
         Args:
-            images: Several of them, or `Images`, of which the test part is read.
-            rows: At most so many, the first.
-            seed: Of the sets that are asked.
+            n: Number of images.
+            temperature: Temperature of sampling; below 1 favours probable levels.
+            random_state: Seed of the samples; None is fresh randomness.
+
+        Returns:
+            Shape ``(n, height, width, channels)``.
         """
+        check_count("n", n)
+        generator = seeded(random_state)
+        nothing = torch.zeros(1, self.fitted_shape().num_variables, dtype=torch.long)
+        drawn = sample(self.fitted(), nothing, n=n, temperature=temperature, generator=generator)
+        return from_x(drawn[0], self.fitted_shape())
+
+    @renamed(seed="random_state")
+    def evaluate(
+        self, images: Any, *, rows: int = EVALUATED, random_state: int | None = 0
+    ) -> dict[str, Estimate]:
+        """Estimates the bits per variable of joints, marginals and conditionals.
+
+        Those of the joint and of marginals (a random set of each image, of a random size) are
+        divided by all variables of the image, as in the paper; those of a random half given the
+        other by the variables queried.
+
+        Args:
+            images: Several images, or `Images`, of which the test part is read.
+            rows: Greatest number of images, the first ones.
+            random_state: Seed of the sets that are queried; None is 0.
+        """
+        seed = 0 if random_state is None else check_seed(random_state, "random_state")
         model, x = self.fitted(), self._several(images, rows)
         return {
             "joint": joint_bits(model, x),
@@ -254,17 +278,27 @@ class ImageAnswers:
             "conditional": conditional_bits(model, x, seed=seed),
         }
 
+    @renamed(seed="random_state")
     def check(
-        self, images: Any, *, rows: int = EVALUATED, seed: int = 0, progress: bool = False
+        self,
+        images: Any,
+        *,
+        rows: int = EVALUATED,
+        random_state: int | None = 0,
+        progress: bool = False,
     ) -> Check:
-        """How far the model agrees with itself and with images that it was not trained on.
+        """Checks how far the model agrees with itself and with images it was not trained on.
 
         Args:
-            images: As for `evaluate`.
-            rows: At most so many, the first.
-            seed: Of the questions that are asked.
-            progress: Whether a line shows how far it is.
+            images: Images as for `evaluate`.
+            rows: Greatest number of images, the first ones.
+            random_state: Seed of the questions that are asked; None is 0.
+            progress: Whether a line on standard error shows how far it is.
+
+        Returns:
+            The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
+        seed = 0 if random_state is None else check_seed(random_state, "random_state")
         x = self._several(images, rows)
         missing = torch.zeros(x.shape, dtype=torch.bool)
         return check_model(self.fitted(), x, missing, seed=seed, progress=progress)
@@ -274,13 +308,13 @@ class ImageAnswers:
         return self._read(images.test if isinstance(images, Images) else images)[0][:rows]
 
     def fitted(self) -> AnyOrderModel:
-        """The model beneath; an error if there is none yet."""
+        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
         if self.model_ is None:
             raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
         return self.model_
 
     def fitted_shape(self) -> Shape:
-        """Height, width and channels of the images that it knows."""
+        """Returns height, width and channels of the images that it was fitted to."""
         self.fitted()
         assert self.shape_ is not None
         return self.shape_
@@ -303,14 +337,14 @@ class ImageAnswers:
 Head = Literal["logits", "logistics"]
 
 IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
-"""How images are trained unless told otherwise."""
+"""Training settings of images by default."""
 
 VALID_ROWS = 128
 """Validation images that tell when training gets no better."""
 
 
 def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
-    """What "any" means for images: half of the questions paint a rectangle, given what is around.
+    """Returns the law of "any" for images: half of the questions are rectangles, given the rest.
 
     The others are marginals of random pixels, and the rest given random pixels: holes that people
     make are in one piece, and random sets of pixels hardly ever are. Training weighs a question by
@@ -324,22 +358,29 @@ def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
 
 
 class ImageModel(ImageAnswers):
-    """A model of all questions about images of one shape.
+    """A model of images of one shape that answers p(these pixels | those pixels).
+
+    Parameters are checked here, and again by `fit`, since attributes can be set in between.
 
     Args:
-        layers: Blocks of the network.
-        width: Of the network.
-        heads: Of its attention; divides `width` into multiples of four.
-        order: The canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width` into multiples of four.
+        order: Canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
             "strided" in rounds of every few pixels.
-        patch: The side of square patches, which divides height and width: then a token of the
-            network is a patch, with a small decoder inside, and the order goes patch by patch.
-            None has a token for each variable, which is affordable up to a thousand of them.
-        head: "logits", one a level; or "logistics", a mixture of ten over levels, which has fewer
-            weights and knows that levels have an order.
-        queries: The questions that it is trained for: "any", or a law over the variables.
-        minutes: Of training.
-        settings: How it is trained, all of it, in place of `minutes`; `IMAGE_SETTINGS` by default.
+        patch: Side of square patches; must divide height and width. A token of the network is then
+            a patch, with a small decoder inside, and the order goes patch by patch. None has a
+            token for each variable, which is affordable up to a thousand of them.
+        head: "logits", one per level; or "logistics", a mixture of ten over levels, which has fewer
+            weights and uses the order of the levels.
+        queries: Questions to train for: "any", or a query law over the variables.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes; None is 10.
+        settings: All training settings, in place of `IMAGE_SETTINGS` and `minutes`. `settings.seed`
+            takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
+        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
+            is one.
 
     Example:
         >>> from anyorder.images.data import bundled_digits
@@ -347,7 +388,7 @@ class ImageModel(ImageAnswers):
         >>> digits = bundled_digits()
         >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
         >>> model = ImageModel(layers=1, width=16, heads=2, settings=settings).fit(digits)
-        >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, seed=0).shape
+        >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, random_state=0).shape
         (3, 8, 8, 1)
     """
 
@@ -363,8 +404,11 @@ class ImageModel(ImageAnswers):
         patch: int | None = None,
         head: Head = "logits",
         queries: QueryLaw | MaskDistribution | str = "any",
+        random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
+        progress: bool = False,
+        device: Device = None,
     ) -> None:
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("order", order, get_args(Order))
@@ -376,10 +420,9 @@ class ImageModel(ImageAnswers):
         if isinstance(queries, str):
             check_choice("queries", queries, ("any",))
         self.queries = queries if isinstance(queries, str) else as_query_law(queries)
-        if minutes is not None and settings is not None:
-            raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
-        chosen = replace(IMAGE_SETTINGS, minutes=minutes or IMAGE_SETTINGS.minutes)
-        self.settings = settings or chosen
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress, self.device = progress, device
+        self.training_settings()  # checks them
         self.model_: AnyOrderModel | None = None
         self.shape_: Shape | None = None
         self.levels_ = 0
@@ -395,24 +438,29 @@ class ImageModel(ImageAnswers):
             f"{self.model_.num_parameters:,} weights>"
         )
 
-    def fit(
-        self,
-        images: Any,
-        *,
-        turns: bool = False,
-        folder: str | Path | None = None,
-        progress: bool = False,
-    ) -> Self:
-        """Trains on images, from the start: what was learnt before is dropped.
+    def training_settings(self) -> TrainingSettings:
+        """Returns the settings that `fit` trains with, all defaults filled in."""
+        return training_settings(
+            IMAGE_SETTINGS,
+            random_state=self.random_state,
+            minutes=self.minutes,
+            settings=self.settings,
+            progress=self.progress,
+            device=self.device,
+        )
+
+    @renamed(progress="self.progress")
+    def fit(self, images: Any, *, turns: bool = False, folder: str | Path | None = None) -> Self:
+        """Fits the model to images, from the start: an earlier fit is dropped.
 
         Args:
-            images: From `load_images`, `load_image_folder` or `bundled_digits`; or an array
-                ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1. The
-                validation part tells how training goes, and the test part is left for `evaluate`.
-            turns: Whether images may be turned by quarters and flipped in training.
-            folder: Where checkpoints go; the same call with the same folder goes on from the last.
-            progress: Whether to show a line of progress.
+            images: Images from `load_images`, `load_image_folder` or `bundled_digits`; or an array
+                ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1 for
+                training, validation and `evaluate`.
+            turns: Whether images are rotated by quarters and flipped at random in training.
+            folder: Folder for checkpoints; the same call resumes from the last one.
         """
+        settings = self.training_settings()
         found = images if isinstance(images, Images) else from_array(images)
         check_affordable(found.shape, self.patch)
         law = self._law(found.shape)
@@ -422,18 +470,18 @@ class ImageModel(ImageAnswers):
             model,
             ImageRows(found.train, turns=check_flag("turns", turns)),
             PathLoss(law),
-            settings=self.settings,
+            settings=settings,
             valid=lambda trained: conditional_bits(trained, valid).value,
             folder=folder,
             notes=self._notes(found.shape, found.levels),
-            progress=progress,
+            progress=self.progress,
         )
         self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
         return self
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it is made of, as it was asked for."""
+        """The parameters of the network."""
         return {
             "layers": self.layers,
             "width": self.width,
@@ -445,28 +493,36 @@ class ImageModel(ImageAnswers):
 
     @property
     def queries_(self) -> QueryLaw:
-        """The questions that it was trained for."""
+        """The query law that it was trained for."""
         return self._law(self.fitted_shape())
 
     def save(self, folder: str | Path) -> None:
-        """Saves the model with the questions that it was trained for."""
+        """Saves the model with its query law."""
         notes = self._notes(self.fitted_shape(), self.levels_)
         save_model(folder, self.fitted(), law=self.queries_, notes=notes)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "ImageModel":
-        """Loads what `save` saved, or the last checkpoint of a training; onto the GPU if any."""
-        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+    def load(cls, folder: str | Path, *, device: Device = None) -> "ImageModel":
+        """Loads a saved model, or the last checkpoint of a training.
+
+        Args:
+            folder: Folder that `save` wrote.
+            device: Device to load it to, as for `ImageModel`.
+        """
+        loaded = cls.from_saved(load_saved(folder, device=check_device(device)), folder)
+        loaded.device = device
+        return loaded
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> "ImageModel":
-        """The model of what was read from a folder; `folder` is for messages only."""
+        """Returns the model of what was read from a folder; `folder` is for messages only."""
         notes = saved.notes
         if notes.get("domain") != "image":
             raise CheckpointError(f'"{folder}" does not hold a model of images.')
         try:
             settings = TrainingSettings(**notes["settings"])
-            loaded = cls(settings=settings, queries=saved.law or "any", **notes["options"])
+            trained: dict[str, Any] = {"random_state": settings.seed, "settings": settings}
+            loaded = cls(queries=saved.law or "any", **trained, **notes["options"])
             shape = Shape(*(check_count("shape", size) for size in notes["shape"]))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -491,7 +547,7 @@ class ImageModel(ImageAnswers):
     def _build(self, images: Images) -> AnyOrderModel:
         schema = image_schema(images.shape, images.levels)
         with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
+            torch.manual_seed(self.training_settings().seed)
             network = image_network(
                 schema,
                 images.shape,
@@ -502,7 +558,7 @@ class ImageModel(ImageAnswers):
             )
             conditionals = self._conditionals(schema)
         protocol = RemoveGreatest(image_order(self.order, images.shape, patch=self.patch))
-        return AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
+        return AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
 
     def _conditionals(self, schema: Schema) -> Conditionals:
         if self.head == "logits":
@@ -515,5 +571,5 @@ class ImageModel(ImageAnswers):
             "shape": list(shape),
             "levels": levels,
             "options": self.options,
-            "settings": asdict(self.settings),
+            "settings": asdict(self.training_settings()),
         }

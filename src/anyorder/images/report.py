@@ -44,7 +44,7 @@ def image_report(
         painted_section(model, images, seed),
         *asked.sections,
         training_section(training, model.queries_, variables, dimension=names["dimension"]),
-        settings_section(model.options | asdict(model.settings)),
+        settings_section(model.options | asdict(model.training_settings())),
     ]
     words = (
         f"A model of images of {height}x{width} pixels and {channels} channel(s): any part given "
@@ -64,7 +64,7 @@ def painted_section(model: ImageModel, images: Images, seed: int) -> Section:
     }
     pictures = []
     for words, hole in holes.items():
-        painted = model.inpaint(originals, hole, n=DRAWS, seed=seed)
+        painted = model.inpaint(originals, hole, n=DRAWS, random_state=seed)
         grid = picture_grid(originals, hole, painted, levels=model.levels_)
         alt = f"Images, their known part without {words}, and {DRAWS} completions"
         caption = f"The original, what is known (magenta is not), and {words} drawn {DRAWS} times."

@@ -99,7 +99,9 @@ class ImageAnswering:
 
     def sample(self, questions: Sequence[tuple[int, int | None]]) -> list[Any]:
         """Images."""
-        return [self.model.sample(n, seed=seed).reshape(n, -1).tolist() for n, seed in questions]
+        return [
+            self.model.sample(n, random_state=seed).reshape(n, -1).tolist() for n, seed in questions
+        ]
 
     def log_prob(self, questions: Sequence[Hole]) -> list[Any]:
         """The likelihoods of images, or of what is in their holes."""
@@ -191,7 +193,7 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
             Hole(
                 [request.image],
                 request.hole,
-                {"n": n, "temperature": request.temperature, "seed": seed},
+                {"n": n, "temperature": request.temperature, "random_state": seed},
             )
             for n, seed in portions(sum(request.hole), request.n, request.seed)
         ]

@@ -22,9 +22,11 @@ MAX_REJECTIONS = 10_000
 """Rejected samples of one row after which the condition counts as impossible."""
 
 
-def seeded(seed: int | None) -> torch.Generator | None:
+def seeded(random_state: int | None) -> torch.Generator | None:
     """Returns the generator of a seed; None stands for torch's global state."""
-    return None if seed is None else torch.Generator().manual_seed(check_seed(seed))
+    if random_state is None:
+        return None
+    return torch.Generator().manual_seed(check_seed(random_state, "random_state"))
 
 
 def uniform(

@@ -271,8 +271,8 @@ def asked_sections(
         seed: Of the questions.
         progress: Whether a line shows how the check goes.
     """
-    bits = model.evaluate(unseen, rows=len(x), seed=seed)
-    check = model.check(unseen, rows=len(x), seed=seed, progress=progress)
+    bits = model.evaluate(unseen, rows=len(x), random_state=seed)
+    check = model.check(unseen, rows=len(x), random_state=seed, progress=progress)
     missing = torch.zeros(x.shape, dtype=torch.bool)
     worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]

@@ -47,7 +47,7 @@ def samples(
         original = decode(row, text.alphabet)
         holes = (torch.rand(len(row), generator=generator) < share).tolist()
         masked = "".join(model.hole if h else c for c, h in zip(original, holes, strict=True))
-        filled = model.infill(masked, seed=seed)[0]
+        filled = model.infill(masked, random_state=seed)[0]
         snippets.append({"original": original, "masked": masked, "filled": filled})
     if json:
         print_json({"data": text.name, "snippets": snippets})
@@ -81,7 +81,7 @@ def image_samples(run: Path, images: str, *, out: Path, seed: int = 0) -> None:
     test = found.test[: IMAGES * len(holes)]
     groups = np.array_split(test, len(holes))
     completions = [
-        model.inpaint(group, hole, n=COMPLETIONS, seed=seed)
+        model.inpaint(group, hole, n=COMPLETIONS, random_state=seed)
         for group, hole in zip(groups, holes, strict=True)
         if len(group)
     ]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count
+from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, renamed
 from anyorder.heads.densities import MeanConditionals, MixtureConditionals, SplineConditionals
 from anyorder.heads.distributions import Conditionals, stacked
 from anyorder.inference.model import AnyOrderModel
@@ -34,7 +34,7 @@ from anyorder.robots.scaling import Scaling, SteeredRows
 from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
 from anyorder.training.loop import Fit, fit
 from anyorder.training.losses import ArdmLoss, BlindLoss, MacLoss, Objective, PathLoss
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, training_settings
 from anyorder.variables import Schema
 
 POLICY_SETTINGS = TrainingSettings(
@@ -58,13 +58,20 @@ VALID_ROWS = 2_048
 class FittedPolicy(ABC):
     """A policy that is trained on demonstrations.
 
+    It has no `device`: its network is small, and acts on the CPU, one step at a time.
+
     Args:
         hidden: Width of the network.
-        blocks: Number of residual blocks, of two layers each.
-        spread: Scale of the joint perturbations in training, in deviations, with corrected
-            actions; see `SteeredRows`. 0 trains on the demonstrated states alone.
-        reach: Distance that an action of 1 moves a joint, in the unit of the joint.
-        settings: Training settings; `POLICY_SETTINGS` by default.
+        blocks: Number of residual blocks, two layers each.
+        spread: Standard deviations by which joints are moved in training, with the action that
+            makes up for it; see `SteeredRows`. 0 trains on the demonstrated states alone.
+        reach: Distance that an action of 1 moves a joint, in its own unit.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes beside that of `POLICY_SETTINGS` in steps; None is no
+            limit.
+        settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
+            `settings.seed` takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
     """
 
     domain: ClassVar[str]
@@ -77,10 +84,15 @@ class FittedPolicy(ABC):
         blocks: int = 4,
         spread: float = SPREAD,
         reach: float = REACH,
-        settings: TrainingSettings = POLICY_SETTINGS,
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
     ) -> None:
-        self.hidden, self.blocks, self.settings = hidden, blocks, settings
-        self.spread, self.reach = spread, reach
+        self.hidden, self.blocks, self.spread, self.reach = hidden, blocks, spread, reach
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress = progress
+        self.training_settings()  # checks them
         self.model_: AnyOrderModel | None = None
         self.scaling_: Scaling | None = None
         self.fit_: Fit | None = None
@@ -105,21 +117,30 @@ class FittedPolicy(ABC):
         """Begins an episode; this policy has no state."""
         del seed
 
+    def training_settings(self) -> TrainingSettings:
+        """Returns the settings that `fit` trains with, all defaults filled in."""
+        return training_settings(
+            POLICY_SETTINGS,
+            random_state=self.random_state,
+            minutes=self.minutes,
+            settings=self.settings,
+            progress=self.progress,
+        )
+
+    @renamed(progress="self.progress")
     def fit(
         self,
         demonstrations: Demonstrations,
         *,
         valid: Demonstrations | None = None,
         folder: str | Path | None = None,
-        progress: bool = False,
     ) -> Self:
-        """Trains on demonstrations, from scratch.
+        """Fits the policy to demonstrations, from the start.
 
         Args:
-            demonstrations: Training demonstrations.
-            valid: Validation demonstrations.
-            folder: Folder of checkpoints; the same call with the same folder resumes the training.
-            progress: Shows a line of progress.
+            demonstrations: Demonstrations to imitate.
+            valid: Demonstrations for validation.
+            folder: Folder for checkpoints; the same call resumes from the last one.
         """
         scaling = Scaling.of(demonstrations)
         model, objective = self._build(scaling), self._objective(scaling.num_actions)
@@ -127,11 +148,11 @@ class FittedPolicy(ABC):
             model,
             self.rows(demonstrations, scaling),
             objective,
-            settings=self.settings,
+            settings=self.training_settings(),
             valid=None if valid is None else _held_out(objective, scaling, valid),
             folder=folder,
             notes=self._notes(scaling),
-            progress=progress,
+            progress=self.progress,
         )
         self.model_, self.scaling_ = model.eval(), scaling
         return self
@@ -155,7 +176,9 @@ class FittedPolicy(ABC):
                 f'"{folder}" does not hold a {cls.__name__}, but "{notes.get("domain")}".'
             )
         try:
-            loaded = cls(settings=TrainingSettings(**notes["settings"]), **notes["options"])
+            settings = TrainingSettings(**notes["settings"])
+            trained: dict[str, Any] = {"random_state": settings.seed, "settings": settings}
+            loaded = cls(**trained, **notes["options"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f'"{folder}" was altered, or written by another version ({error!r}).'
@@ -179,7 +202,7 @@ class FittedPolicy(ABC):
     def _build(self, scaling: Scaling) -> AnyOrderModel:
         schema = scaling.schema
         with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
+            torch.manual_seed(self.training_settings().seed)
             network = self._network(schema)
             conditionals = self._conditionals(schema, network.width)
         protocol = RemoveGreatest(lexicographic(scaling.num_actions))
@@ -194,7 +217,7 @@ class FittedPolicy(ABC):
             spread=self.spread,
             reach=self.reach,
             noise=NOISE,
-            seed=self.settings.seed,
+            seed=self.training_settings().seed,
         )
 
     def _notes(self, scaling: Scaling) -> Mapping[str, Any]:
@@ -207,7 +230,7 @@ class FittedPolicy(ABC):
                 "reach": self.reach,
                 **self._options(),
             },
-            "settings": asdict(self.settings),
+            "settings": asdict(self.training_settings()),
             "scaling": scaling.to_json(),
         }
 
@@ -299,7 +322,12 @@ class ConditionalPolicy(FittedPolicy):
         blocks: Number of residual blocks, of two layers each.
         spread: Scale of the joint perturbations in training; see `FittedPolicy`.
         reach: Distance that an action of 1 moves a joint.
-        settings: Training settings.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes beside that of `POLICY_SETTINGS` in steps; None is no
+            limit.
+        settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
+            `settings.seed` takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations
@@ -327,10 +355,20 @@ class ConditionalPolicy(FittedPolicy):
         blocks: int = 4,
         spread: float = SPREAD,
         reach: float = REACH,
-        settings: TrainingSettings = POLICY_SETTINGS,
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
     ) -> None:
         super().__init__(
-            hidden=hidden, blocks=blocks, spread=spread, reach=reach, settings=settings
+            hidden=hidden,
+            blocks=blocks,
+            spread=spread,
+            reach=reach,
+            random_state=random_state,
+            minutes=minutes,
+            settings=settings,
+            progress=progress,
         )
         check_choice("how", how, get_args(How))
         check_choice("head", head, get_args(Head))

@@ -369,6 +369,7 @@ def query_table(
     run: Path, *, of: str, given: str | None, plot: Path | None, seed: int, json: bool
 ) -> None:
     """Answers p(columns | what is known), each column by itself; see `anyorder query --help`."""
+    check_seed(seed)
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise ConfigError(f'`--plot` must be a .png, .svg or .pdf file; got "{plot}".')
     columns = read_names(of, option="--of")

@@ -8,6 +8,7 @@ say what they are, and turn codes into values and back, do so too when they are 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
@@ -26,8 +27,7 @@ from anyorder.errors import (
     check_count,
     check_flag,
     check_fraction,
-    check_positive,
-    check_seed,
+    renamed,
 )
 from anyorder.heads.densities import Head
 from anyorder.inference.model import AnyOrderModel
@@ -56,7 +56,13 @@ from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
 from anyorder.tables.schema import TableSchema
 from anyorder.training.loop import Fit
-from anyorder.training.settings import Clock, TrainingSettings, default_device
+from anyorder.training.settings import (
+    Clock,
+    Device,
+    TrainingSettings,
+    check_device,
+    training_settings,
+)
 from anyorder.variables import Schema
 
 SPREAD = (-3.0, -1.0, 0.0, 1.0, 3.0)
@@ -97,46 +103,61 @@ AVERAGE = 0.99
 of a single step answer questions with little evidence at random."""
 
 
+OLD_NAMES = {"guide": "prior"}
+"""Options that had another name in version 0.1.0, in the notes of its models too."""
+
+TABLE_SETTINGS = TrainingSettings(minutes=7, learning_rate=2e-3, ema=AVERAGE)
+"""Training settings of tables by default; batch, steps and evaluations go by the rows."""
+
+
 class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     """A model of a table that answers p(these columns | those columns).
 
+    As scikit-learn has it, parameters are stored as they are given, and checked by `fit`.
+
     Args:
-        queries: The questions that it is trained for: "any", a query law, or a list of (given,
-            query, weight), the first two lists of column names. A law has the columns that can be
-            asked in the order of the frame, whatever `order` is.
-        context: Columns that are always given and never asked.
+        queries: Questions to train for: "any", a query law, or a list of (given, query, weight),
+            the first two lists of column names. A law is over the columns that can be queried, in
+            the order of the frame, whatever `order` is.
+        context: Columns that are always given and never queried.
         order: Columns that come first in the canonical order; the others follow as they stand.
-            Or "complete" (what most rows have first), "dependence" (relatives follow each other)
-            or "learned" (along which a model of random orders predicts held-out rows best; a
-            quarter of the time goes into that model).
-        types: What a column is, where its values do not say it: "number", "category", "boolean",
+            Or "complete" (the most complete columns first), "dependence" (dependent columns follow
+            each other) or "learned" (the order along which a model of random orders predicts
+            held-out rows best; a quarter of the time goes into that model).
+        types: Types of columns by name, where values do not tell: "number", "category", "boolean",
             "datetime", "dmy" or "mdy" (dates with the day or the month first) or "ignore".
-        missing_values: What stands for a gap besides NaN and None, such as "?" or -999.
-        missing: "mcar" takes gaps to be random; "mar" allows for gaps that depend on what is
-            observed, by completing them again and again while training.
+        missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
+        missing: Missingness: "mcar" takes missing values to be missing completely at random; "mar"
+            allows them to depend on what is observed, by imputing them repeatedly in training.
         network: "path" answers a question in one pass; "mlp" is the masked perceptron of ACE.
-        streams: Of a path network: 2 keeps what is told and what is asked apart, and predicts
+        streams: Streams of a path network: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
-        layers: Blocks of the network.
-        width: Of the network.
-        heads: Of its attention; divides the width.
-        head: Of densities: "mixture", "spline" or "energy".
-        dropout: Share that is dropped in training.
-        guide: Whether columns start from what joint normal distributions say of them, so that
-            lines, bends and clusters need not be learnt.
-        members: Models that are trained apart, each for its share of the time, and averaged. By
-            default several where the table is small for the time, and one where `max_steps` is set.
-        minutes: The longest that training may take; None leaves it to the steps.
-        clock: How minutes are counted: "wall", or "processor" for the time that training itself
-            computed, which is the same on a machine that others use too.
-        max_steps: The most steps of training; by default, enough for some dozens of rounds.
-        batch: Rows of a step; by default 64, and fewer where columns are many.
-        learning_rate: The greatest.
-        validation_share: Of the rows, held out to stop in time.
-        patience: Evaluations without improvement after which training stops.
-        warm_start: Whether `fit` goes on with what was learnt before.
-        random_state: Of everything random in training.
-        progress: Whether a line shows how training goes.
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width`.
+        head: Family of densities: "mixture", "spline" or "energy".
+        dropout: Share of features dropped in training.
+        prior: Whether the network starts from a prior in closed form, fitted to the rows first, so
+            that linear relations and clusters need not be learnt.
+        members: Number of ensemble members, trained apart, each for its share of the time, and
+            averaged. By default several where the table is small for the time, and one where the
+            budget is in steps.
+        clock: Clock of `minutes`: "wall", or "processor" for the time spent computing, which is
+            the same on a busy machine.
+        max_steps: Greatest number of training steps; by default, enough for some dozens of epochs.
+        batch: Rows in a step; by default 64, and fewer where columns are many.
+        learning_rate: Greatest learning rate.
+        validation_share: Share of the rows held out for early stopping.
+        patience: Evaluations without improvement before training stops.
+        warm_start: Whether `fit` continues from the model that is there.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes; None is 7, or no limit where `max_steps` is given.
+        settings: All training settings, in place of `minutes`, `clock`, `max_steps`, `batch`,
+            `learning_rate` and `patience`, which are then not read. `settings.seed` takes the place
+            of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
+        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
+            is one.
 
     Example:
         >>> model = TableModel(max_steps=5, layers=1, width=8, heads=2)
@@ -147,6 +168,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     domain: ClassVar[str] = "table"
 
+    @renamed(**OLD_NAMES)
     def __init__(
         self,
         *,
@@ -163,9 +185,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
-        guide: bool = True,
+        prior: bool = True,
         members: int | None = None,
-        minutes: float | None = 7.0,
         clock: Clock = "wall",
         max_steps: int | None = None,
         batch: int | None = None,
@@ -174,17 +195,27 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         patience: int = 10,
         warm_start: bool = False,
         random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
         progress: bool = False,
+        device: Device = None,
     ) -> None:
         self.queries, self.context, self.order = queries, context, order
         self.types, self.missing_values, self.missing = types, missing_values, missing
         self.network, self.streams = network, streams
         self.layers, self.width, self.heads = layers, width, heads
-        self.head, self.dropout, self.guide, self.members = head, dropout, guide, members
-        self.minutes, self.clock, self.max_steps, self.batch = minutes, clock, max_steps, batch
+        self.head, self.dropout, self.prior, self.members = head, dropout, prior, members
+        self.clock, self.max_steps, self.batch = clock, max_steps, batch
         self.learning_rate, self.validation_share = learning_rate, validation_share
-        self.patience, self.warm_start, self.random_state = patience, warm_start, random_state
-        self.progress = progress
+        self.patience, self.warm_start = patience, warm_start
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress, self.device = progress, device
+
+    @renamed(**OLD_NAMES)
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters by name, as scikit-learn's searches do; `fit` checks them."""
+        super().set_params(**params)
+        return self
 
     def fit(
         self,
@@ -194,14 +225,15 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         folder: str | Path | None = None,
     ) -> Self:
-        """Trains on a table.
+        """Fits the model to a table.
 
         Args:
             X: A frame (pandas, polars, pyarrow), an array, or a dictionary of columns.
             y: One more column, as scikit-learn gives targets; `predict` then predicts it.
-            sample_weight: How much each row counts.
-            folder: Where checkpoints go; the same call goes on from the last one.
+            sample_weight: Weights of the rows.
+            folder: Folder for checkpoints; the same call resumes from the last one.
         """
+        self._budget()  # checked before anything is read
         features = as_frame(X)
         frame, target = with_target(features, y)
         weights = row_weights(sample_weight, len(frame))
@@ -216,7 +248,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(table, frame, weights)
         if is_warm:
             table = table.widened(rows.x, ~rows.missing)
-        members = members_of(self.model_) if is_warm else self._new_members(table, rows, len(frame))
+            members = members_of(self.model_.to(check_device(self.device)))
+        else:
+            members = self._new_members(table, rows, len(frame))
         model = joined(members)
         seen = RowPrint()
         for part in (rows, held_out):
@@ -249,27 +283,33 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> pd.DataFrame:  # noqa: N803
-        """Fits, then fills gaps by their best guesses."""
+        """Fits, then imputes missing values by their best guesses."""
         return self.fit(X, y, **options).transform(X)
 
     def save(self, folder: str | Path) -> None:
-        """Saves the model with its columns and the questions that it was trained for."""
+        """Saves the model with its columns and its query law."""
         self._fitted()
         notes = self._notes(self.table_, self.target_, self.trained_on_)
         save_model(folder, self.model_, law=self.queries_, notes=notes)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "TableModel":
-        """Loads what `save` saved, onto the GPU if there is one."""
-        return cls.from_saved(load_saved(folder, device=default_device()), folder)
+    def load(cls, folder: str | Path, *, device: Device = None) -> "TableModel":
+        """Loads a saved model, or the last checkpoint of a training.
+
+        Args:
+            folder: Folder that `save` wrote.
+            device: Device to load it to, as for `TableModel`.
+        """
+        loaded = cls.from_saved(load_saved(folder, device=check_device(device)), folder)
+        return loaded.set_params(device=device)
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TableModel":
-        """The model of what was read from a folder; `folder` is for messages only."""
+        """Returns the model of what was read from a folder; `folder` is for messages only."""
         if saved.notes.get("domain") != "table":
             raise CheckpointError(f'"{folder}" does not hold a model of a table.')
         try:
-            loaded = cls(**saved.notes["options"])
+            loaded = cls(**_read_options(saved.notes["options"]))
             loaded._shape()
             loaded.table_ = read_table_notes(saved.notes["table"], saved.model.schema)
             loaded.target_ = saved.notes["target"]
@@ -299,8 +339,20 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else check_seed(self.random_state, "random_state")
+    def _budget(self) -> TrainingSettings:
+        """Returns the settings that do not depend on the rows; checks what all estimators share."""
+        found = training_settings(
+            TABLE_SETTINGS,
+            random_state=self.random_state,
+            minutes=self.minutes,
+            settings=self.settings,
+            progress=self.progress,
+            device=self.device,
+        )
+        if self.settings is not None or self.max_steps is None:
+            return found
+        steps = check_count("max_steps", self.max_steps)
+        return replace(found, steps=steps, minutes=self.minutes)
 
     def _shape(self) -> Shape:
         check_choice("network", self.network, get_args(Network))
@@ -313,13 +365,14 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             check_count("heads", self.heads),
             self.head,
             check_fraction("dropout", self.dropout),
-            check_flag("guide", self.guide),
+            check_flag("prior", self.prior),
         )
 
     def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
-        """Untrained ones; their guides have read the rows that they will be trained on."""
-        seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
-        members = [build(table.schema, self._shape(), seed).to(default_device()) for seed in seeds]
+        """Returns untrained ensemble members; their priors are fitted to the training rows."""
+        first, device = self._budget().seed, check_device(self.device)
+        seeds = range(first, first + self._num_members(rows, len(table.names)))
+        members = [build(table.schema, self._shape(), seed).to(device) for seed in seeds]
         teach_guides(members, data, table.in_units)
         return members
 
@@ -327,13 +380,15 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """As many as were asked for, or as the time allows where several can be averaged."""
         if self.members is not None:
             return check_count("members", self.members)
-        single = self.network != "path" or self.head != "mixture" or self.max_steps is not None
-        if single or self.minutes is None:
+        budget = self._budget()
+        single = self.network != "path" or self.head != "mixture" or budget.steps is not None
+        if single or budget.minutes is None:
             return 1
-        minutes = check_positive("minutes", self.minutes)
-        return members_for(rows, columns, minutes, batch=self._batch(columns))
+        return members_for(rows, columns, budget.minutes, batch=self._batch(columns))
 
     def _batch(self, columns: int) -> int:
+        if self.settings is not None:
+            return self.settings.batch
         return rows_of_a_step(columns) if self.batch is None else check_count("batch", self.batch)
 
     def _table(
@@ -356,12 +411,12 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         kept = None if folder is None else folder / "order.json"
         if kept is not None and kept.exists():
             return infer(json.loads(kept.read_text()))
-        table, seed = infer(None), self._seed()
+        table, seed = infer(None), self._budget().seed
         rows, held_out = self._split(table, frame, weights)
 
         def explorer() -> AnyOrderModel:
-            model = build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
-            teach_guides([model], rows, table.in_units)
+            model = build(table.schema, self._shape(), seed, RemoveRandom())
+            teach_guides([model.to(check_device(self.device))], rows, table.in_units)
             return model
 
         law, settings = self._query_law(table), self._settings(rows, held_out)
@@ -379,7 +434,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """The rows that are trained on, and those that are held out."""
         share = check_fraction("validation_share", self.validation_share)
         data = TableData(*table.encode(frame), weights)
-        kept, held_out = split(len(data.x), share, self._seed())
+        kept, held_out = split(len(data.x), share, self._budget().seed)
         if weights is not None and not weights[kept].any():
             raise ConfigError(
                 "`sample_weight` leaves no row to train on: those of weight are held out."
@@ -391,34 +446,40 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return law_of(self.queries, table)
 
     def _settings(self, data: TableData, held_out: TableData) -> TrainingSettings:
+        found, watched = self._budget(), len(held_out.x) > 0
+        if self.settings is not None:
+            return found if watched else replace(found, patience=None)
         rows, columns = data.missing.shape
         batch = min(self._batch(columns), max(rows, 1))
-        steps = min(max(1500, 60 * rows // batch), 50_000)
-        if self.max_steps is not None:
-            steps = check_count("max_steps", self.max_steps)
+        steps = found.steps or min(max(1500, 60 * rows // batch), 50_000)
         patience = check_count("patience", self.patience)
-        watched = len(held_out.x) > 0
-        evaluate_every = min(max(rows // batch, 50), 400) if watched else None
-        return TrainingSettings(
+        return replace(
+            found,
             batch=batch,
             steps=steps,
-            minutes=self.minutes,
             clock=self.clock,
             learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
-            weight_decay=0.01,
-            ema=AVERAGE,
-            seed=self._seed(),
-            evaluate_every=evaluate_every,
+            evaluate_every=min(max(rows // batch, 50), 400) if watched else None,
             patience=patience if watched else None,
-            checkpoint_minutes=2.0,
         )
 
     def _notes(self, table: TableSchema, target: str | None, seen: Any) -> dict[str, Any]:
-        options = {k: v for k, v in self.get_params(deep=False).items() if k != "queries"}
+        options = self.get_params(deep=False)
+        del options["queries"], options["device"]  # the law is saved by itself; a device is not
+        if self.settings is not None:
+            options["settings"] = asdict(self.settings)
         plain = {k: _plain(v) for k, v in options.items()}
         found = {"domain": "table", "table": table.describe(), "options": plain, "target": target}
         return {**found, "trained_on": seen}
+
+
+def _read_options(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a saved model, of this version or of 0.1.0."""
+    options = {OLD_NAMES.get(name, name): value for name, value in notes.items()}
+    if options.get("settings") is not None:
+        options["settings"] = TrainingSettings(**options["settings"])
+    return options
 
 
 def _listed(names: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from anyorder.cli.runs import finished_step, read_run, tell_fitted
 from anyorder.cli.streams import STREAM, printable
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_seed
 from anyorder.text import EMBEDDED
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
 from anyorder.text.model import TEXT_SETTINGS, VALID_ROWS, TextModel
@@ -38,7 +38,7 @@ def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
         note(f"{text.name}: read as a text of {size:,} characters")
 
     def flags(one: TextModel) -> dict[str, Any]:
-        return {"--length": one.length, **sized(one), **trained_with(one.settings)}
+        return {"--length": one.length, **sized(one), **trained_with(one.training_settings())}
 
     def other_data(_: TextModel) -> str:
         return f'it is of another text than "{file}"'
@@ -46,7 +46,8 @@ def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
     room = making_room(out, overwrite=shared.overwrite, file=file)
     with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
-        model.fit(text, folder=training, progress=done is None)
+        model.progress = done is None
+        model.fit(text, folder=training)
         if is_first_process():
             model.save(out)
     if is_first_process():
@@ -82,6 +83,7 @@ def infill_text(
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
     _check_drawing(n, greedy, temperature)
+    check_seed(seed)
     text = sys.stdin.read().rstrip("\n") if text == STREAM else text
     fills = read_run(run, "text").infill(
         text,
@@ -89,7 +91,7 @@ def infill_text(
         how="greedy" if greedy else "sample",
         temperature=temperature,
         top_k=top_k,
-        seed=seed,
+        random_state=seed,
     )
     if json:
         print_json({"text": text, "fills": fills})
@@ -116,7 +118,7 @@ def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None
     """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
     text = read_text(file)
     rows = 256 if options.rows is None else options.rows
-    found = model.evaluate(text, rows=rows, seed=options.seed)
+    found = model.evaluate(text, rows=rows, random_state=check_seed(options.seed))
     if options.json:
         bits = {name: estimate_json(estimate) for name, estimate in found.items()}
         print_json({"data": text.name, "bits": bits})

@@ -123,7 +123,7 @@ class TextDomain(Domain):
         from anyorder.text.model import CHECKED_CHUNKS
 
         rows = CHECKED_CHUNKS if rows is None else rows
-        found = model.check(read_text(source), rows=rows, seed=seed, progress=True)
+        found = model.check(read_text(source), rows=rows, random_state=seed, progress=True)
         return Checked(found, f"{found.rows:,} chunks of its test part")
 
     def describe(self, model: Any) -> Description:

@@ -1,10 +1,10 @@
-"""TextModel: fit a text, then fill its holes, score any of its characters, or draw new ones.
+"""TextModel: fit a text, then fill its holes, score any of its characters, or sample new text.
 
-What a model of text answers: likelihoods of characters, fills of holes, draws, bits.
+`TextAnswers` holds the questions: likelihoods of characters, fills of holes, samples, bits.
 """
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, overload
 
@@ -21,7 +21,15 @@ from anyorder.diagnostics.evaluation import (
     joint_bits,
     marginal_bits,
 )
-from anyorder.errors import AnotherRunError, CheckpointError, ConfigError, QueryError, check_count
+from anyorder.errors import (
+    AnotherRunError,
+    CheckpointError,
+    ConfigError,
+    QueryError,
+    check_count,
+    check_seed,
+    renamed,
+)
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
@@ -36,7 +44,12 @@ from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
-from anyorder.training.settings import TrainingSettings, default_device
+from anyorder.training.settings import (
+    Device,
+    TrainingSettings,
+    check_device,
+    training_settings,
+)
 
 CHECKED_CHUNKS = 256
 """Chunks of a check unless told otherwise."""
@@ -61,16 +74,16 @@ class TextAnswers:
     def log_prob(
         self, text: str | list[str], *, given: str | list[str] | None = None
     ) -> float | NDArray[np.float64]:
-        """The log-likelihood, in nats, of the characters of `text` that are not holes.
+        """Returns the log-likelihood, in nats, of the characters of `text` that are not holes.
 
-        A text is the start of a chunk, and what would follow it is marginalised, as holes are. Its
-        place matters: the same word elsewhere in a chunk is another question.
+        A text is the start of a chunk; holes and what would follow it are marginalised. Its place
+        matters: the same word elsewhere in a chunk is another question.
 
         Args:
-            text: At most `length` characters; `hole` marks a hole and is marginalised. Or several
-                such texts.
-            given: As long as `text`: its characters that are not holes are given, and must be those
-                of `text`. One for each of several texts.
+            text: Text of at most `length` characters, or several; `hole` marks a character to
+                marginalise.
+            given: Evidence: `text` with holes in place of the characters that are queried. One for
+                each of several texts.
 
         Returns:
             A number; of several texts, an array of them.
@@ -98,7 +111,7 @@ class TextAnswers:
         how: Draw = "sample",
         temperature: float = 1.0,
         top_k: int | None = None,
-        seed: int | None = None,
+        random_state: int | None = None,
     ) -> list[str]: ...
 
     @overload
@@ -110,9 +123,10 @@ class TextAnswers:
         how: Draw = "sample",
         temperature: float = 1.0,
         top_k: int | None = None,
-        seed: int | None = None,
+        random_state: int | None = None,
     ) -> list[list[str]]: ...
 
+    @renamed(seed="random_state")
     def infill(
         self,
         text: str | list[str],
@@ -121,17 +135,17 @@ class TextAnswers:
         how: Draw = "sample",
         temperature: float = 1.0,
         top_k: int | None = None,
-        seed: int | None = None,
+        random_state: int | None = None,
     ) -> list[str] | list[list[str]]:
-        """Fills the holes of a text.
+        """Fills the holes of a text, given its other characters.
 
         Args:
-            text: At most `length` characters; `hole` marks a hole. Or several such texts.
-            n: How many fills.
+            text: Text of at most `length` characters, or several; `hole` marks a hole.
+            n: Number of fills.
             how: "sample", or "greedy" for the most probable character at each step.
-            temperature: Below 1 is more cautious.
-            top_k: Only the k most probable characters at each step.
-            seed: The same seed gives the same fills.
+            temperature: Temperature of sampling; below 1 favours probable characters.
+            top_k: Number of most probable characters to sample from at each step; None is all.
+            random_state: Seed of the samples; None is fresh randomness.
 
         Returns:
             The fills; of several texts, a list of fills for each.
@@ -155,7 +169,7 @@ class TextAnswers:
             how=how,
             temperature=temperature,
             top_k=top_k,
-            generator=seeded(seed),
+            generator=seeded(random_state),
         )
         found = [
             [decode(row[: len(one)], self.alphabet_) for row in rows]
@@ -163,24 +177,36 @@ class TextAnswers:
         ]
         return found[0] if isinstance(text, str) else found
 
-    def sample(self, n: int = 1, *, temperature: float = 1.0, seed: int | None = None) -> list[str]:
-        """Draws chunks of text."""
-        return self.infill(self.hole * self.length, n=n, temperature=temperature, seed=seed)
+    @renamed(seed="random_state")
+    def sample(
+        self, n: int = 1, *, temperature: float = 1.0, random_state: int | None = None
+    ) -> list[str]:
+        """Samples chunks of text.
 
+        Args:
+            n: Number of chunks.
+            temperature: Temperature of sampling; below 1 favours probable characters.
+            random_state: Seed of the samples; None is fresh randomness.
+        """
+        nothing = self.hole * self.length
+        return self.infill(nothing, n=n, temperature=temperature, random_state=random_state)
+
+    @renamed(seed="random_state")
     def evaluate(
-        self, text: str | Text | Tensor, *, rows: int = 256, seed: int = 0
+        self, text: str | Text | Tensor, *, rows: int = 256, random_state: int | None = 0
     ) -> dict[str, Estimate]:
-        """Bits for each character: of the joint, of marginals, and of one half given the other.
+        """Estimates the bits per character of joints, marginals and conditionals.
 
         Those of the joint and of marginals (a random set of each chunk, of a random size) are
-        divided by all characters of the chunk, as in the paper; those of one half given the other
-        by the characters asked.
+        divided by all characters of the chunk, as in the paper; those of a random half given the
+        other by the characters queried.
 
         Args:
             text: A string or codes of a chunk or more; or a `Text`, of which the test part is read.
-            rows: How many chunks of `length` characters, spread evenly over it.
-            seed: Of the sets that are asked.
+            rows: Number of chunks of `length` characters, spread evenly over it.
+            random_state: Seed of the sets that are queried; None is 0.
         """
+        seed = 0 if random_state is None else check_seed(random_state, "random_state")
         model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
         return {
             "joint": joint_bits(model, x),
@@ -188,25 +214,27 @@ class TextAnswers:
             "conditional": conditional_bits(model, x, seed=seed),
         }
 
+    @renamed(seed="random_state")
     def check(
         self,
         text: str | Text | Tensor,
         *,
         rows: int = CHECKED_CHUNKS,
-        seed: int = 0,
+        random_state: int | None = 0,
         progress: bool = False,
     ) -> Check:
-        """How far the model agrees with itself and with a text that it was not trained on.
+        """Checks how far the model agrees with itself and with a text it was not trained on.
 
         Args:
-            text: As for `evaluate`.
-            rows: How many chunks of `length` characters, spread evenly over it.
-            seed: Of the questions that are asked.
-            progress: Whether a line shows how far it is.
+            text: Text as for `evaluate`.
+            rows: Number of chunks of `length` characters, spread evenly over it.
+            random_state: Seed of the questions that are asked; None is 0.
+            progress: Whether a line on standard error shows how far it is.
 
         Returns:
-            What was found: `.sentences()`, `.to_json()` and `.plot()`.
+            The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
+        seed = 0 if random_state is None else check_seed(random_state, "random_state")
         model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
         sample = RowSample(len(x), seed=seed)  # all of them, in random order
         sample.add(x, torch.zeros(x.shape, dtype=torch.bool))
@@ -225,7 +253,7 @@ class TextAnswers:
         return text
 
     def fitted(self) -> AnyOrderModel:
-        """The model beneath; an error if there is none yet."""
+        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
         if self.model_ is None:
             raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
         return self.model_
@@ -271,7 +299,7 @@ VALID_ROWS = 64
 
 
 TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
-"""How text is trained unless told otherwise."""
+"""Training settings of text by default."""
 
 HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
 """Characters to propose for a hole: what needs no quotes in a shell first, then squares."""
@@ -285,28 +313,35 @@ OTHER_RUNS = {
 
 
 def text_queries(length: int) -> QueryLaw:
-    """What "any" means for text: filling holes is asked more often than anything else."""
+    """Returns the law of "any" for text: three quarters of the questions fill holes."""
     return any_queries(length, conditional_share=0.75)
 
 
 class TextModel(TextAnswers):
-    """A model of all questions about chunks of text.
+    """A model of text that answers p(these characters | those characters) of a chunk.
+
+    Parameters are checked here, and again by `fit`, since attributes can be set in between.
 
     Args:
-        length: Characters of a chunk.
-        layers: Blocks of the network.
-        width: Of the network.
-        heads: Of its attention; divides `width`.
-        queries: The questions that it is trained for: "any", or a law over `length` variables.
-        hole: The character that stands for an unknown one; not one of the text's own.
-        minutes: Of training.
-        settings: How it is trained, all of it, in place of `minutes`; `TEXT_SETTINGS` by default.
+        length: Number of characters in a chunk.
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width`.
+        queries: Questions to train for: "any", or a query law over `length` variables.
+        hole: Character that marks a hole; must not occur in the text.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes; None is 10.
+        settings: All training settings, in place of `TEXT_SETTINGS` and `minutes`. `settings.seed`
+            takes the place of `random_state`.
+        progress: Whether a line on standard error shows how training goes.
+        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
+            is one.
 
     Example:
         >>> from anyorder.text.data import embedded_text
         >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
         >>> model = TextModel(length=16, layers=1, width=16, heads=2, settings=settings)
-        >>> len(model.fit(embedded_text()).infill("th_ st_tement", seed=0)[0])
+        >>> len(model.fit(embedded_text()).infill("th_ st_tement", random_state=0)[0])
         13
     """
 
@@ -321,8 +356,11 @@ class TextModel(TextAnswers):
         heads: int = 4,
         queries: QueryLaw | MaskDistribution | str = "any",
         hole: str = HOLE,
+        random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
+        progress: bool = False,
+        device: Device = None,
     ) -> None:
         self.length = check_count("length", length)
         self.layers, self.width, self.heads = layers, width, heads
@@ -337,9 +375,9 @@ class TextModel(TextAnswers):
         if not isinstance(hole, str) or len(hole) != 1:
             raise QueryError(f"`hole` must be one character; got {hole!r}.")
         self.hole = hole
-        if minutes is not None and settings is not None:
-            raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
-        self.settings = settings or replace(TEXT_SETTINGS, minutes=minutes or TEXT_SETTINGS.minutes)
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress, self.device = progress, device
+        self.training_settings()  # checks them
         self.model_ = None
         self.alphabet_ = ""
 
@@ -352,15 +390,27 @@ class TextModel(TextAnswers):
             f'alphabet {shown(self.alphabet_)}, hole "{self.hole}">'
         )
 
-    def fit(self, text: Text, *, folder: str | Path | None = None, progress: bool = False) -> Self:
-        """Trains on a text, from the start: what was learnt before is dropped.
+    def training_settings(self) -> TrainingSettings:
+        """Returns the settings that `fit` trains with, all defaults filled in."""
+        return training_settings(
+            TEXT_SETTINGS,
+            random_state=self.random_state,
+            minutes=self.minutes,
+            settings=self.settings,
+            progress=self.progress,
+            device=self.device,
+        )
+
+    @renamed(progress="self.progress")
+    def fit(self, text: Text, *, folder: str | Path | None = None) -> Self:
+        """Fits the model to a text, from the start: an earlier fit is dropped.
 
         Args:
-            text: From `load_text8`, `load_text` or `embedded_text`. The first 90% of it are learnt,
-                the next 5% tell how training goes, and the last 5% are left for `evaluate`.
-            folder: Where checkpoints go; the same call with the same folder goes on from the last.
-            progress: Whether to show a line of progress.
+            text: Text from `load_text8`, `load_text` or `embedded_text`. The first 90% of it are
+                for training, the next 5% for validation, and the last 5% for `evaluate`.
+            folder: Folder for checkpoints; the same call resumes from the last one.
         """
+        settings = self.training_settings()
         if not isinstance(text, Text):
             raise QueryError(
                 "`text` must come from `load_text`, `load_text8` or `embedded_text`; "
@@ -375,7 +425,7 @@ class TextModel(TextAnswers):
             )
         schema = text_schema(text.alphabet, self.length)
         with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
+            torch.manual_seed(settings.seed)
             network = PathTransformer(
                 schema,
                 layers=self.layers,
@@ -385,18 +435,18 @@ class TextModel(TextAnswers):
             )
             conditionals = CategoricalConditionals(schema, width=self.width)
         protocol = RemoveGreatest(lexicographic(self.length))
-        model = AnyOrderModel(schema, network, conditionals, protocol).to(default_device())
+        model = AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
         held_out = chunks(text.valid, self.length, VALID_ROWS)
         try:
             fit(
                 model,
                 Crops(text.train, self.length),
                 PathLoss(self.queries),
-                settings=self.settings,
+                settings=settings,
                 valid=lambda trained: conditional_bits(trained, held_out).value,
                 folder=folder,
                 notes=self._notes(text.alphabet),
-                progress=progress,
+                progress=self.progress,
             )
         except AnotherRunError as error:
             raise AnotherRunError(_in_words(str(error))) from None
@@ -404,29 +454,30 @@ class TextModel(TextAnswers):
         return self
 
     def _notes(self, alphabet: str) -> dict[str, Any]:
-        settings = asdict(self.settings)
+        settings = asdict(self.training_settings())
         return {"domain": "text", "alphabet": alphabet, "hole": self.hole, "settings": settings}
 
     def save(self, folder: str | Path) -> None:
-        """Saves the model with the questions that it was trained for."""
+        """Saves the model with its query law."""
         notes = self._notes(self.alphabet_)
         save_model(folder, self.fitted(), law=self.queries, notes=notes)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "TextModel":
-        """Loads what `save` saved, onto the GPU if there is one.
+    def load(cls, folder: str | Path, *, device: Device = None) -> "TextModel":
+        """Loads a saved model, or the last checkpoint of a training.
 
-        A training that was stopped is loaded from its last checkpoint. "shipped" is the model that
-        comes with the package.
+        Args:
+            folder: Folder that `save` wrote; "shipped" is the model that comes with the package.
+            device: Device to load it to, as for `TextModel`.
         """
-        return cls.from_saved(
-            load_saved(SHIPPED if str(folder) == "shipped" else folder, device=default_device()),
-            folder,
-        )
+        place = SHIPPED if str(folder) == "shipped" else folder
+        loaded = cls.from_saved(load_saved(place, device=check_device(device)), folder)
+        loaded.device = device
+        return loaded
 
     @classmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
-        """The model of what was read from a folder; `folder` is for messages only."""
+        """Returns the model of what was read from a folder; `folder` is for messages only."""
         levels = saved.model.schema.variables[0].levels
         notes, alphabet = saved.notes, saved.notes.get("alphabet")
         if (
@@ -436,6 +487,7 @@ class TextModel(TextAnswers):
         ):
             raise CheckpointError(f'"{folder}" does not hold a model of text.')
         network: Any = saved.model.network
+        settings = _settings(notes, folder)
         loaded = cls(
             length=saved.model.num_variables,
             layers=network.layers,
@@ -443,14 +495,15 @@ class TextModel(TextAnswers):
             heads=network.heads,
             queries=saved.law if saved.law is not None else "any",
             hole=notes.get("hole", HOLE),
-            settings=_settings(notes, folder),
+            random_state=settings.seed if settings else 0,
+            settings=settings,
         )
         loaded.model_, loaded.alphabet_ = saved.model, alphabet
         return loaded
 
     @classmethod
     def shipped(cls) -> "TextModel":
-        """The small model that comes with the package, of the text that ships with Python."""
+        """Loads the small model that comes with the package, of the text that ships with Python."""
         return cls.load(SHIPPED)
 
 

@@ -42,7 +42,7 @@ def text_report(
         _fills_section(model, x, seed),
         *asked.sections,
         training_section(training, model.queries, places, dimension=names["dimension"]),
-        settings_section({"length": model.length, **asdict(model.settings)}),
+        settings_section({"length": model.length, **asdict(model.training_settings())}),
     ]
     words = (
         f"A model of text: any characters of a chunk of {model.length} given any others. "
@@ -62,7 +62,7 @@ def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:
             for letter, gone in zip(whole, unknown.tolist(), strict=True)
         )
         lines += [f"known   {holed}"]
-        lines += [f"filled  {fill}" for fill in model.infill(holed, n=FILLS, seed=seed)]
+        lines += [f"filled  {fill}" for fill in model.infill(holed, n=FILLS, random_state=seed)]
         lines += [f"truth   {whole}", ""]
     words = f"Chunks that it has not seen, with {HOLES:.0%} of their characters taken out."
     return Section("Holes and fills", [Words(words), Code("\n".join(lines).rstrip())])

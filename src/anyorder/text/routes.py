@@ -131,7 +131,7 @@ class Fills(NamedTuple):
             Fills(
                 self.texts[row : row + rows],
                 min(draws, self.n - draw),
-                self.options | {"seed": part_seed(self.options["seed"], number)},
+                self.options | {"random_state": part_seed(self.options["random_state"], number)},
                 row,
             )
             for number, (row, draw) in enumerate(places)
@@ -227,7 +227,7 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
         limits.check_size(draws=request.n)
         if request.greedy and request.n > 1:
             raise QueryError("There is one greedy fill only: set `n` to 1.")
-        options: dict[str, Any] = {"seed": request.seed, "top_k": request.top_k}
+        options: dict[str, Any] = {"random_state": request.seed, "top_k": request.top_k}
         if request.greedy:
             options["how"] = "greedy"
         else:
@@ -239,7 +239,7 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
     async def ask_many_infills(request: InfillBatchRequest) -> Response:
         """The same for several texts at once."""
         limits.check_size(rows=len(request.texts), draws=request.n)
-        found = await fills(Fills(request.texts, request.n, {"seed": request.seed}))
+        found = await fills(Fills(request.texts, request.n, {"random_state": request.seed}))
         return answer({"fills": found})
 
     @router.post("/positions", response_model=PositionsAnswer)

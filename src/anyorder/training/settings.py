@@ -7,18 +7,26 @@ variables; they are read here, so that training and saving agree on them.
 import math
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
 
-from anyorder.errors import ConfigError, check_choice, check_count, check_positive
+from anyorder.errors import (
+    ConfigError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+    check_seed,
+)
 
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Sharding = Literal["none", "fsdp"]
 Clock = Literal["wall", "processor"]
+Device = Literal["cpu", "cuda", "mps"] | torch.device | None
 
 MACHINE_FIELDS = frozenset(
     {"accumulate", "compile", "sharding", "checkpoint_every", "checkpoint_minutes", "tensorboard"}
@@ -138,6 +146,61 @@ class TrainingSettings:
             raise ConfigError(
                 f"`draws` must divide `accumulate`; got {self.draws} and {self.accumulate}."
             )
+
+
+def check_device(device: Device) -> torch.device:
+    """Returns the device that is meant, if this machine has it; None is `default_device`."""
+    if device is None:
+        return default_device()
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ConfigError(
+            f'`device` must be None, "cpu", "cuda", "mps" or a torch.device; got {device!r}.'
+        ) from None
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.backends.mps.is_available()}
+    if (found.index or 0) >= there.get(found.type, 0):
+        raise ConfigError(
+            f'`device` must be a device of this machine; it has no "{found}". Use "cpu", or None '
+            "for the GPU if there is one."
+        )
+    return default_device() if found == torch.device("cuda") else found
+
+
+def training_settings(
+    default: TrainingSettings,
+    *,
+    random_state: int | None,
+    minutes: float | None,
+    settings: object,
+    progress: object,
+    device: Device = None,
+) -> TrainingSettings:
+    """Checks the five parameters that all estimators share; returns how they train.
+
+    Args:
+        default: Settings of the estimator where none are given.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Budget of training time in place of that of `default`.
+        settings: All settings of training, in place of `default`, `minutes` and `random_state`.
+        progress: Whether a line shows how training goes.
+        device: Where the model is trained; see `check_device`.
+    """
+    check_flag("progress", progress)
+    check_device(device)
+    seed = 0 if random_state is None else check_seed(random_state, "random_state")
+    if minutes is not None:
+        check_positive("minutes", minutes)
+    if settings is None:
+        return replace(default, minutes=default.minutes if minutes is None else minutes, seed=seed)
+    if not isinstance(settings, TrainingSettings):
+        got = type(settings).__name__
+        raise ConfigError(f"`settings` must be TrainingSettings or None; got {got}.")
+    if minutes is not None:
+        raise ConfigError("`minutes` and `settings` exclude each other: set settings.minutes.")
+    if seed not in (0, settings.seed):
+        raise ConfigError("`random_state` and `settings` exclude each other: set settings.seed.")
+    return settings
 
 
 def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
