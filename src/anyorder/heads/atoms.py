@@ -12,9 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.densities import Head, continuous_conditionals
 from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
-from anyorder.heads.with_prior import LOOSE, MOMENTS, SLIP, AtomTilt, GuidedDensities, bells_at
+from anyorder.heads.with_prior import (
+    LOOSE,
+    MOMENTS,
+    SLIP,
+    AtomTilt,
+    GuidedDensities,
+    Head,
+    bells_at,
+    continuous_conditionals,
+)
 from anyorder.networks.embedding import Line
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable

@@ -71,6 +71,43 @@ class Conditionals(nn.Module, ABC):
         """
 
 
+INITIAL_SCALE = 0.1
+"""Of the projections: a head starts near a standard normal density, whatever the features."""
+
+LEAST_LOG_SCALE = math.log(1e-4)
+"""Values are standardised: bells narrower than this would be atoms, which have their own head."""
+
+GREATEST_LOG_SCALE = math.log(1e3)
+
+
+class VariableProjection(nn.Module):
+    """Features to numbers, with a scale of the features and a bias for each variable.
+
+    Args:
+        num_variables: How many variables.
+        width: Size of the features.
+        start: The numbers at first.
+    """
+
+    def __init__(self, num_variables: int, *, width: int, start: Sequence[float]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(num_variables, width))
+        self.weight = nn.Parameter(torch.empty(len(start), width))
+        self.bias = nn.Parameter(torch.tensor(start).repeat(num_variables, 1))
+        nn.init.normal_(self.weight, std=INITIAL_SCALE * width**-0.5)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Tensor:
+        """Shape ``(..., numbers)``."""
+        scaled = features * self.scale[variables]
+        return nn.functional.linear(scaled, self.weight) + self.bias[variables]
+
+
+def bounded(log_scales: Tensor) -> Tensor:
+    """Log scales between the least and the greatest, with a gradient everywhere."""
+    above = LEAST_LOG_SCALE + nn.functional.softplus(log_scales - LEAST_LOG_SCALE)
+    return GREATEST_LOG_SCALE - nn.functional.softplus(GREATEST_LOG_SCALE - above)
+
+
 BISECTIONS = 64
 """Halvings of a bracket: below the rounding of a double, whatever the bracket."""
 

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from anyorder.heads.distributions import ContinuousDistribution
-from anyorder.heads.mixture import Mixture
+from anyorder.errors import check_count
+from anyorder.heads.distributions import Conditionals, ContinuousDistribution, VariableProjection
+from anyorder.heads.mixture import Mixture, MixtureConditionals
+from anyorder.variables import Schema
 
 REACH = 24.0
 """Beyond this distance from zero, 8 scales of its base, an energy has no density."""
@@ -121,3 +123,64 @@ class EnergyDistribution(ContinuousDistribution):
 
     def _unnormalised(self, values: Tensor) -> Tensor:
         return -self.energy(values) - 0.5 * (values / BASE_SCALE).square()
+
+
+FREQUENCIES = 16
+"""Sines and cosines of a value that an energy sees."""
+
+
+class EnergyConditionals(Conditionals):
+    """Energies with a mixture as the proposal; sizes as ACE has them for tables.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        samples: Importance samples of the normaliser, in training only.
+        hidden: Width of the energy's own network.
+        blocks: Residual blocks of it, two layers each.
+        components: Bells of the proposal.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        samples: int = 20,
+        hidden: int = 128,
+        blocks: int = 4,
+        components: int = 10,
+    ) -> None:
+        super().__init__()
+        self.schema, self.width, self.components = schema, width, components
+        self.samples = check_count("samples", samples)
+        self.hidden, self.blocks = check_count("hidden", hidden), check_count("blocks", blocks)
+        self.proposal = MixtureConditionals(schema, width=width, components=components)
+        self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
+        self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
+        self.inner = nn.ModuleList(_energy_block(hidden) for _ in range(blocks))
+        self.out = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.out.weight)
+        # From a wave as long as the data to one that the grid of the normaliser resolves well.
+        turns = torch.logspace(math.log10(0.5), math.log10(30), FREQUENCIES)
+        self.register_buffer("turns", turns, persistent=False)
+
+    def forward(self, features: Tensor, variables: Tensor) -> EnergyDistribution:
+        """The densities of edges; see `Conditionals.forward`."""
+        context = self.context(features, variables)
+        proposal = self.proposal(features, variables)
+
+        def energy(values: Tensor) -> Tensor:
+            angle = values.unsqueeze(-1) * self.turns
+            seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
+            hidden = self.value(seen) + context
+            for block in self.inner:
+                hidden = hidden + block(hidden)
+            return self.out(nn.functional.silu(hidden)).squeeze(-1)
+
+        return EnergyDistribution(energy, proposal, self.samples if self.training else None)
+
+
+def _energy_block(hidden: int) -> nn.Module:
+    """What a residual block of an energy adds."""
+    return nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))

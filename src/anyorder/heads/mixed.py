@@ -20,10 +20,15 @@ from torch import Tensor, nn
 from anyorder.errors import ConfigError
 from anyorder.heads.atoms import AtomicConditionals, AtomicDistribution
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.densities import Head, continuous_conditionals
 from anyorder.heads.distributions import Conditionals, Distribution
 from anyorder.heads.mixture import Mixture
-from anyorder.heads.with_prior import GuidedCategoricalConditionals, GuidedDensities, OnScale
+from anyorder.heads.with_prior import (
+    GuidedCategoricalConditionals,
+    GuidedDensities,
+    Head,
+    OnScale,
+    continuous_conditionals,
+)
 from anyorder.priors.joined import guided_features
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from numpy.polynomial.hermite_e import hermegauss
@@ -11,17 +11,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
-from anyorder.errors import QueryError
+from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.heads.categorical import tempered_logits
 from anyorder.heads.distributions import (
     DRAWN_EDGE,
     HALF_LOG_TAU,
+    Conditionals,
     ContinuousDistribution,
+    VariableProjection,
+    bounded,
     highest,
     invert,
     mean_rule,
 )
 from anyorder.lattice.random_sets import uniform
+from anyorder.variables import Schema
 
 Component = Literal["gaussian", "logistic"]
 
@@ -135,3 +139,57 @@ class Mixture(ContinuousDistribution):
 
     def _standard(self, values: Tensor) -> Tensor:
         return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()
+
+
+class MixtureConditionals(Conditionals):
+    """Mixtures of bells.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        components: Bells of a mixture.
+        component: Their shape.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        components: int = 12,
+        component: Component = "gaussian",
+    ) -> None:
+        super().__init__()
+        check_count("components", components)
+        check_choice("component", component, get_args(Component))
+        self.schema, self.width = schema, width
+        self.components, self.component = components, component
+        spread = torch.special.ndtri((torch.arange(components) + 0.5) / components)
+        narrow = -0.5 * math.log(components)
+        start = [0.0] * components + spread.tolist() + [narrow] * components
+        self.projection = VariableProjection(len(schema), width=width, start=start)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        numbers = self.projection(features, variables).unflatten(-1, (3, -1))
+        logits, means, log_scales = numbers.unbind(dim=-2)
+        return Mixture(logits, means, bounded(log_scales), self.component)
+
+
+class MeanConditionals(Conditionals):
+    """A bell of width one around a mean: its likelihood is the squared error.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+    """
+
+    def __init__(self, schema: Schema, *, width: int) -> None:
+        super().__init__()
+        self.schema, self.width = schema, width
+        self.projection = VariableProjection(len(schema), width=width, start=[0.0])
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        means = self.projection(features, variables)
+        return Mixture(torch.zeros_like(means), means, torch.zeros_like(means))

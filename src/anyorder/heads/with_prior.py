@@ -10,18 +10,28 @@ A density on another scale of the line than values are: of units, where values a
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from anyorder.errors import check_choice
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.densities import Head, VariableProjection, bounded, continuous_conditionals
-from anyorder.heads.distributions import Conditionals, ContinuousDistribution, highest
-from anyorder.heads.mixture import Mixture
-from anyorder.heads.spline import Spline
+from anyorder.heads.distributions import (
+    Conditionals,
+    ContinuousDistribution,
+    VariableProjection,
+    bounded,
+    highest,
+)
+from anyorder.heads.energy import EnergyConditionals
+from anyorder.heads.mixture import Mixture, MixtureConditionals
+from anyorder.heads.spline import Spline, SplineConditionals
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema
+
+Head = Literal["mixture", "spline", "energy"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,19 @@ class OnScale(ContinuousDistribution):
 
     def _scores(self, units: Tensor) -> Tensor:
         return self.scales.to_scores(units, self.variables)
+
+
+HEADS: dict[str, type[Conditionals]] = {
+    "mixture": MixtureConditionals,
+    "spline": SplineConditionals,
+    "energy": EnergyConditionals,
+}
+
+
+def continuous_conditionals(schema: Schema, *, width: int, head: Head) -> Conditionals:
+    """The conditionals of continuous variables by the name of their head."""
+    check_choice("head", head, get_args(Head))
+    return HEADS[head](schema, width=width)
 
 
 MOMENTS = 2

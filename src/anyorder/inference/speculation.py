@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.densities import EnergyConditionals
 from anyorder.heads.distributions import Distribution
+from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, checked_question
 from anyorder.lattice.random_sets import uniform

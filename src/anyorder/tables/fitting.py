@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.densities import Head
 from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.edges import row_masses

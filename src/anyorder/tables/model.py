@@ -29,7 +29,7 @@ from anyorder.errors import (
     check_positive,
     check_seed,
 )
-from anyorder.heads.densities import Head
+from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
