@@ -127,7 +127,7 @@ def _density(
 ) -> ContinuousDistribution:
     """The density of a variable given evidence, apart from its atoms; one a row."""
     targets = torch.full((len(x), 1), variable, device=x.device)
-    conditional = model.conditionals(model.features(x, known, targets)[:, 0], targets[:, 0])
+    conditional = model.distribution(model.features(x, known, targets)[:, 0], targets[:, 0])
     part = conditional.only if isinstance(conditional, MixedDistribution) else conditional
     part = part.elsewhere if isinstance(part, AtomicDistribution) else part
     assert isinstance(part, ContinuousDistribution)

@@ -1,10 +1,7 @@
-"""What distributions on the real line share, given a density, a CDF and its inverse.
+"""Contracts of distributions and heads, and one-dimensional numerics that densities share.
 
-What conditionals promise: from the features of edges to distributions, whatever their kind.
-
-One-dimensional numerics for distributions on the real line: inverses, means, modes, entropies.
-
-All functions are vectorised over the edges and work in the dtype that they are given.
+Inverses, means, modes and entropies need a density, a CDF and its inverse only. All functions are
+vectorised over the edges and work in the dtype that they are given.
 """
 
 import math
@@ -57,9 +54,13 @@ class Distribution(Protocol):
 
 
 class Conditionals(nn.Module, ABC):
-    """Turns the features of edges into the distributions of their variables."""
+    """Turns the features of edges into the distributions of their variables.
+
+    Heads beside a prior take its `PriorMessage` about the same edges as a third argument.
+    """
 
     width: int
+    has_prior: bool = False
 
     @abstractmethod
     def forward(self, features: Tensor, variables: Tensor) -> Distribution:
@@ -72,10 +73,10 @@ class Conditionals(nn.Module, ABC):
 
 
 INITIAL_SCALE = 0.1
-"""Of the projections: a head starts near a standard normal density, whatever the features."""
+"""Scale of the projections: a head starts near a standard normal, whatever the features."""
 
 LEAST_LOG_SCALE = math.log(1e-4)
-"""Values are standardised: bells narrower than this would be atoms, which have their own head."""
+"""Values are standardised: narrower components would be atoms, which have their own head."""
 
 GREATEST_LOG_SCALE = math.log(1e3)
 

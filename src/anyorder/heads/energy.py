@@ -138,7 +138,7 @@ class EnergyConditionals(Conditionals):
         samples: Importance samples of the normaliser, in training only.
         hidden: Width of the energy's own network.
         blocks: Residual blocks of it, two layers each.
-        components: Bells of the proposal.
+        components: Components of the proposal.
     """
 
     def __init__(

@@ -29,21 +29,21 @@ from anyorder.variables import Schema
 
 Component = Literal["gaussian", "logistic"]
 
-BELL_NODES = 32
-"""Of a bell: with that many Gauss's rule has the mean of a log-normal value to many digits."""
+COMPONENT_NODES = 32
+"""Nodes of a component: Gauss's rule then has the mean of a log-normal value to many digits."""
 
 EXTREME_LOG_SCALE = 40.0
-"""Temperatures make bells no narrower or wider than exp of this: a float32 holds its square."""
+"""Bound of log scales under temperatures: a float32 holds the square of its exp."""
 
 
 @cache
-def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
-    """Values and weights by which expectations under a standard bell are sums, float64.
+def component_rule(component: Component) -> tuple[Tensor, Tensor]:
+    """Values and weights by which expectations under a standard component are sums, float64.
 
     Gauss's own for Gaussians; logistic tails are too long for them.
     """
     if component == "gaussian":
-        z, weights = (torch.from_numpy(part) for part in hermegauss(BELL_NODES))
+        z, weights = (torch.from_numpy(part) for part in hermegauss(COMPONENT_NODES))
         return z, weights / weights.sum()
     shares, weights = mean_rule()
     return shares.logit(), weights
@@ -51,13 +51,13 @@ def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Mixture(ContinuousDistribution):
-    """A weighted sum of bells.
+    """A weighted sum of components.
 
     Args:
         logits: Weights before their softmax. Shape ``(..., components)``.
         means: Shape ``(..., components)``.
         log_scales: Shape ``(..., components)``.
-        component: The shape of a bell.
+        component: Shape of a component.
     """
 
     logits: Tensor
@@ -74,10 +74,10 @@ class Mixture(ContinuousDistribution):
         """The log density."""
         z = self._standard(values)
         if self.component == "gaussian":
-            bells = -0.5 * z.square() - HALF_LOG_TAU
+            logs = -0.5 * z.square() - HALF_LOG_TAU
         else:
-            bells = F.logsigmoid(z) + F.logsigmoid(-z)
-        return (self.logits.log_softmax(-1) + bells - self.log_scales).logsumexp(-1)
+            logs = F.logsigmoid(z) + F.logsigmoid(-z)
+        return (self.logits.log_softmax(-1) + logs - self.log_scales).logsumexp(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
         """The probability of at most `values`."""
@@ -97,8 +97,8 @@ class Mixture(ContinuousDistribution):
         return (self.logits.softmax(-1) * self.means).sum(-1)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
-        """See `ContinuousDistribution.nodes`: those of each bell."""
-        z, weights = (part.to(self.like.device) for part in bell_rule(self.component))
+        """See `ContinuousDistribution.nodes`: those of each component."""
+        z, weights = (part.to(self.like.device) for part in component_rule(self.component))
         shape = (-1, *[1] * self.means.ndim)
         values = self.means + self.log_scales.exp() * z.view(shape)  # (nodes, ..., components)
         shares = self.logits.double().softmax(-1) * weights.view(shape)
@@ -123,7 +123,7 @@ class Mixture(ContinuousDistribution):
         return mean + log_scale.exp() * z.to(mean.dtype)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
-        """Each bell sharper or flatter, and its weight with it: exact for one Gaussian."""
+        """Each component sharper or flatter, and its weight with it: exact for one Gaussian."""
         if top_k is not None:
             raise QueryError("`top_k` is for categorical variables; leave it out.")
         wider = self.log_scales + 0.5 * math.log(temperature)
@@ -142,12 +142,12 @@ class Mixture(ContinuousDistribution):
 
 
 class MixtureConditionals(Conditionals):
-    """Mixtures of bells.
+    """Mixtures of Gaussians or logistics.
 
     Args:
         schema: The variables.
         width: Size of the features.
-        components: Bells of a mixture.
+        components: Number of components.
         component: Their shape.
     """
 
@@ -177,7 +177,7 @@ class MixtureConditionals(Conditionals):
 
 
 class MeanConditionals(Conditionals):
-    """A bell of width one around a mean: its likelihood is the squared error.
+    """A Gaussian of deviation one around a mean: its log-likelihood is the squared error.
 
     Args:
         schema: The variables.

@@ -88,21 +88,22 @@ def _draw_group(
     known = passes = 0
     while known < length:
         left = path[:, known:]
-        guesses = network.ask(state, left)
-        draft = model.conditionals(guesses, left)
+        guesses = model.ask(state, left)
+        draft = model.distribution(guesses, left)
         values = draft.sample(generator=generator).to(x.dtype)
         passes, kept = passes + 1, left.shape[1]
         if kept > 1:
-            features = network(x.scatter(1, left, values), query, given, rank).features
-            causal = features.view(len(x), length, -1)[:, known:]
-            log_ratio = model.conditionals(causal, left).log_prob(values) - draft.log_prob(values)
+            edges = network(x.scatter(1, left, values), query, given, rank).edges
+            places = torch.arange(len(x) * length, device=x.device).view(len(x), length)
+            causal = edges[places[:, known:]]
+            log_ratio = model.distribution(causal, left).log_prob(values) - draft.log_prob(values)
             streak = _streak(log_ratio, generator)
             kept, passes = min(int(streak.min()) + 1, kept), passes + 1
             refused = (streak < kept).nonzero().squeeze(1)
             # Rows that refuse draw anew from what the draft left out; others keep their draft.
             last = left[refused, kept - 1]
-            p = model.conditionals(causal[refused, kept - 1], last)
-            q = model.conditionals(guesses[refused, kept - 1], last)
+            p = model.distribution(causal[refused, kept - 1], last)
+            q = model.distribution(guesses[refused, kept - 1], last)
             values[refused, kept - 1] = _remainder(p, q, generator).to(x.dtype)
         x = x.scatter(1, left[:, :kept], values[:, :kept])
         state = network.tell(state, left[:, :kept], values[:, :kept])

@@ -15,6 +15,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.priors.contract import Prior
+from anyorder.priors.levels import default_prior
 from anyorder.saving.run_folder import RunFolder, as_json, make_folder, read_pair, write_pair
 from anyorder.variables import Schema
 
@@ -152,6 +155,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     pairs = None if (place / "model.json").exists() else RunFolder(place).load("model")
     document, tensors = pairs[0] if pairs else read_pair(place, "model")
     try:
+        document, tensors = upgraded(document, tensors)
         model = build_model(document)
         law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
         notes, version = dict(document["notes"]), str(document["anyorder"])
@@ -189,7 +193,7 @@ def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
     with torch.random.fork_rng(devices=[]):
         try:
             schema = Schema.from_json(json.dumps(document["schema"]))
-            network = build(document["network"], MaskedNetwork, PathNetwork, schema=schema)
+            network = build(document["network"], MaskedNetwork, PathNetwork, Prior, schema=schema)
             conditionals = build(document["conditionals"], Conditionals, schema=schema)
             protocol = build(document["protocol"], DecompositionProtocol)
         except KeyError as error:
@@ -227,3 +231,49 @@ def _know_all(*names: str) -> None:
         found = importlib.import_module(name)
         for module in pkgutil.iter_modules(getattr(found, "__path__", ())):
             importlib.import_module(f"{name}.{module.name}")
+
+
+RENAMED = {
+    r"^network\.(parts\.0\.)?guides\.": "network.prior.parts.",
+    r"^network\.parts\.(\d+)\.network\.": r"network.network.parts.\1.",
+    r"\.leaning$": ".pseudo_counts",
+    r"\.belief\.": ".gate.",
+    r"\.unguided\.": ".without_prior.",
+}
+"""Tensors of version 0.1.0 and what they are called now; see `upgraded`."""
+
+
+def upgraded(
+    document: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model of version 0.1.0 with a prior as it is described now; any other as it is.
+
+    The prior was called a guide, every ensemble member had a copy of it, and the width of the
+    conditionals had its message in it: two moments, and three numbers a component.
+    """
+    if "GuidedNetwork" not in json.dumps(document.get("network")):
+        return document, tensors
+    prior = default_prior(Schema.from_json(json.dumps(document["schema"])))
+    assert prior is not None
+    network = document["network"]
+    if network["type"] == "EnsembleNetwork":
+        inner = {**network, "members": [member["network"] for member in network["members"]]}
+    else:
+        inner = network["network"]
+
+    def heads(old: dict[str, Any]) -> dict[str, Any]:
+        if "members" in old:
+            return {**old, "members": [heads(member) for member in old["members"]]}
+        kept = {key: value for key, value in old.items() if key != "guided"}
+        width = old["width"] - 2 - 3 * prior.components
+        return {**kept, "width": width, "components": prior.components}
+
+    joined = {"type": "NetworkWithPrior", "network": inner, "prior": describe(prior)}
+    found = {}
+    for name, tensor in tensors.items():
+        for old, new in RENAMED.items():
+            name = re.sub(old, new, name)
+        if ".guides." not in name:  # the copies of other ensemble members
+            found[name] = tensor
+    conditionals = heads(document["conditionals"])
+    return {**document, "network": joined, "conditionals": conditionals}, found

@@ -45,10 +45,10 @@ from anyorder.tables.fitting import (
     Shape,
     TableData,
     build,
+    fit_prior,
     rows_of_a_step,
     single_columns,
     split,
-    teach_guides,
     train,
 )
 from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
@@ -315,10 +315,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         )
 
     def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
-        """Untrained ones; their guides have read the rows that they will be trained on."""
+        """Untrained ensemble members; their prior is fitted to the rows of training."""
         seeds = [self._seed() + i for i in range(self._num_members(rows, len(table.names)))]
         members = [build(table.schema, self._shape(), seed).to(default_device()) for seed in seeds]
-        teach_guides(members, data, table.in_units)
+        fit_prior(members, data, table.in_units)
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:
@@ -359,7 +359,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         def explorer() -> AnyOrderModel:
             model = build(table.schema, self._shape(), seed, RemoveRandom()).to(default_device())
-            teach_guides([model], rows, table.in_units)
+            fit_prior([model], rows, table.in_units)
             return model
 
         law, settings = self._query_law(table), self._settings(rows, held_out)
