@@ -246,34 +246,40 @@ RENAMED = {
 def upgraded(
     document: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A model of version 0.1.0 with a prior as it is described now; any other as it is.
+    """A model of version 0.1.0 as it is described now; any other as it is.
 
     The prior was called a guide, every ensemble member had a copy of it, and the width of the
     conditionals had its message in it: two moments, and three numbers a component.
     """
-    if "GuidedNetwork" not in json.dumps(document.get("network")):
+    if not {"network", "conditionals"} <= document.keys():
         return document, tensors
-    prior = default_prior(Schema.from_json(json.dumps(document["schema"])))
-    assert prior is not None
-    network = document["network"]
-    if network["type"] == "EnsembleNetwork":
-        inner = {**network, "members": [member["network"] for member in network["members"]]}
-    else:
-        inner = network["network"]
+    network, components = document["network"], None
+    if "GuidedNetwork" in json.dumps(network):
+        prior = default_prior(Schema.from_json(json.dumps(document["schema"])))
+        assert prior is not None
+        components, inner = prior.components, network.get("network")
+        if inner is None:
+            inner = {**network, "members": [member["network"] for member in network["members"]]}
+        network = {"type": "NetworkWithPrior", "network": inner, "prior": describe(prior)}
+        tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
+        tensors = {name: part for name, part in tensors.items() if ".guides." not in name}
+    conditionals = _upgraded_heads(document["conditionals"], components)
+    return {**document, "network": network, "conditionals": conditionals}, tensors
 
-    def heads(old: dict[str, Any]) -> dict[str, Any]:
-        if "members" in old:
-            return {**old, "members": [heads(member) for member in old["members"]]}
-        kept = {key: value for key, value in old.items() if key != "guided"}
-        width = old["width"] - 2 - 3 * prior.components
-        return {**kept, "width": width, "components": prior.components}
 
-    joined = {"type": "NetworkWithPrior", "network": inner, "prior": describe(prior)}
-    found = {}
-    for name, tensor in tensors.items():
-        for old, new in RENAMED.items():
-            name = re.sub(old, new, name)
-        if ".guides." not in name:  # the copies of other ensemble members
-            found[name] = tensor
-    conditionals = heads(document["conditionals"])
-    return {**document, "network": joined, "conditionals": conditionals}, found
+def _renamed(name: str) -> str:
+    for old, new in RENAMED.items():
+        name = re.sub(old, new, name)
+    return name
+
+
+def _upgraded_heads(old: dict[str, Any], components: int | None) -> dict[str, Any]:
+    if "members" in old:
+        members = [_upgraded_heads(member, components) for member in old["members"]]
+        return {**old, "members": members}
+    if "guided" not in old:  # of another kind, or up to date
+        return old
+    kept = {key: value for key, value in old.items() if key != "guided"}
+    if components is not None:
+        kept["width"] -= 2 + 3 * components
+    return {**kept, "components": components}
