@@ -113,7 +113,7 @@ class AtomicDistribution:
         return torch.where(masses[..., -1] < 0.5, atom.to(masses), self.elsewhere.mode())
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         branch = self.branches.sample(generator=generator)
         smooth = self.elsewhere.sample(generator=generator)
         is_atom = branch < self.atoms.shape[-1]
@@ -121,7 +121,7 @@ class AtomicDistribution:
         return torch.where(is_atom, atom.to(smooth), smooth)
 
     def entropy(self) -> Tensor:
-        """Of the branches, and of the density where it is drawn from; in nats."""
+        """Entropy of the branches, and of the density by its share, in nats."""
         smooth = self.branches.log_probs[..., -1].exp() * self.elsewhere.entropy()
         return self.branches.entropy() + smooth
 

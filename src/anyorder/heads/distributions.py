@@ -37,7 +37,7 @@ class Distribution(Protocol):
         ...
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         ...
 
     def mode(self) -> Tensor:
@@ -210,7 +210,7 @@ class ContinuousDistribution(ABC):
         """A tensor with the shape, the dtype and the device of the edges."""
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw, by inversion."""
+        """One sample an edge, by inversion."""
         like = self.like
         u = uniform(like.shape, device=like.device, generator=generator)
         # Doubles: a float32 near one rounds to one, and its quantile is infinite.
@@ -237,7 +237,7 @@ class ContinuousDistribution(ABC):
         return highest(self.log_prob, self._quantiles())
 
     def entropy(self) -> Tensor:
-        """The differential entropy in nats, from the surprise of many quantiles."""
+        """The differential entropy in nats, from the log densities of many quantiles."""
         return -self.log_prob(self._quantiles()).mean(dim=0)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "ContinuousDistribution":

@@ -2,8 +2,8 @@
 
 log p(v) = -energy(v) - log Z, with Z estimated in training by importance samples of a learned
 mixture, the *proposal*, and computed by quadrature wherever a likelihood is reported: an estimate
-from samples is biased low in log Z, so likelihoods come out high. Draws come from the tabulated CDF
-of the energy, not from the proposal.
+from samples is biased low in log Z, so likelihoods come out high. Samples come from the
+tabulated CDF of the energy, not from the proposal.
 
 Reference: Strauss and Oliva (2021), Arbitrary Conditional Distributions with Energy.
 """
@@ -24,10 +24,10 @@ REACH = 24.0
 """Beyond this distance from zero, 8 scales of its base, an energy has no density."""
 
 BASE_SCALE = 3.0
-"""Of the normal density that every energy tilts, so that all of them can be normalised."""
+"""Scale of the normal density that every energy tilts, so that all of them can be normalised."""
 
 CELLS = 8192
-"""Of the grid behind the normaliser, the CDF and the draws: 35 to an energy's shortest wave."""
+"""Cells of the grid behind the normaliser, the CDF and samples: 35 to an energy's shortest wave."""
 
 NODES_AT_ONCE = 512
 """Nodes whose energies, for all edges, are in memory together."""
@@ -42,7 +42,7 @@ class EnergyDistribution(ContinuousDistribution):
 
     Args:
         energy: Of values ``(count, edges)``.
-        proposal: What training draws importance samples from. Its edges have shape ``(edges,)``.
+        proposal: Source of the importance samples of training. Its edges have shape ``(edges,)``.
         samples: How many of them, in training; None computes the normaliser by quadrature.
     """
 
@@ -182,5 +182,5 @@ class EnergyConditionals(Conditionals):
 
 
 def _energy_block(hidden: int) -> nn.Module:
-    """What a residual block of an energy adds."""
+    """A residual block of an energy."""
     return nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))

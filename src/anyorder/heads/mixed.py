@@ -68,7 +68,7 @@ class MixedDistribution:
         return self._of(lambda part, p: part.icdf(p), probability)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         return self._of(lambda part: part.sample(generator=generator))
 
     def mean(self) -> Tensor:

@@ -110,7 +110,7 @@ class Mixture(ContinuousDistribution):
         return highest(self.log_prob, candidates.sort(dim=0).values)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw: a component, then its quantile."""
+        """One sample an edge: a component, then its quantile."""
         shape, device = self.like.shape, self.like.device
         weights = self.logits.double().softmax(-1).cumsum(-1)
         which = uniform(shape, device=device, generator=generator) * weights[..., -1]

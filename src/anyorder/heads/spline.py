@@ -31,7 +31,7 @@ BOUND = 4.0
 """Where the spline ends, in standard deviations of the base."""
 
 LEAST_BIN = 1e-3
-"""Of the spline's interval: bins stay this wide and high."""
+"""Least width and height of a bin, as a share of the interval."""
 
 LEAST_SLOPE = 1e-3
 

@@ -77,7 +77,7 @@ class OnScale(ContinuousDistribution):
         return highest(self.log_prob, candidates)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         return self._scores(self.inner.sample(generator=generator))
 
     def nodes(self) -> tuple[Tensor, Tensor]:

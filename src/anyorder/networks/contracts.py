@@ -72,7 +72,7 @@ class PriorMessage:
 
 @dataclass(frozen=True)
 class Features:
-    """What a head reads: a network's features of edges, and beside them a prior's message.
+    """Inputs of a head: a network's features of edges, and beside them a prior's message.
 
     Args:
         own: Shape ``(..., width)``.
@@ -134,7 +134,7 @@ class PathFeatures(NamedTuple):
 
 
 class State(Protocol):
-    """What a path network remembers of a batch of paths."""
+    """Memory of a path network for a batch of paths."""
 
     def expand(self, draws: int) -> Self:
         """The state of `draws` continuations of each row, neighbours in the batch."""

@@ -94,10 +94,10 @@ class NormalMixture(NamedTuple):
             mine = (which == number).nonzero().squeeze(1)
             alone = center + noise[mine] @ torch.linalg.cholesky(covariance).T
             for part in bunches(len(mine), covariance.numel(), z.device):
-                rows, drawn = mine[part], alone[part]
+                rows, sampled = mine[part], alone[part]
                 gain, _, _ = conditioned(covariance, have[rows])
-                away = (z[rows] - drawn).masked_fill(~have[rows], 0)
-                moved = drawn + (away[:, None] @ gain)[:, 0]
+                away = (z[rows] - sampled).masked_fill(~have[rows], 0)
+                moved = sampled + (away[:, None] @ gain)[:, 0]
                 found[rows] = torch.where(have[rows], z[rows], moved)
         return found
 

@@ -75,7 +75,7 @@ class UnitScales(nn.Module):
         mean = measured.masked_fill(~have, 0).sum(dim=0) / counts
         away = (measured - mean).masked_fill(~have, 0)
         deviation = (away.square().sum(dim=0) / counts).sqrt()
-        found = _drawn_in((table - mean) / deviation).T.to(self.units)
+        found = _compressed((table - mean) / deviation).T.to(self.units)
         rises = found.isfinite().all(dim=1) & (found.diff(dim=1) > 0).all(dim=1)
         sound = (rises & varied).nonzero().squeeze(1)
         self.start[sound] = low[sound].to(self.start)
@@ -139,7 +139,7 @@ class UnitScales(nn.Module):
         return torch.arange(len(self.start), device=z.device).expand(z.shape)
 
 
-def _drawn_in(units: Tensor) -> Tensor:
+def _compressed(units: Tensor) -> Tensor:
     """Compresses units far out to their logarithm: a wrong reading must not decide."""
     beyond = (units.abs() - PLAIN).clamp(min=0)
     return units.sign() * (units.abs() - beyond + beyond.log1p())
@@ -171,9 +171,9 @@ def chosen_units(
     chosen = torch.ones(size, dtype=torch.bool, device=z.device)
     if size > MOST:
         return chosen
-    gaps = ~have[used]
-    both = torch.cat([part[used].masked_fill(gaps, 0) for part in (z, units)], dim=1).double()
-    slopes, weights = log_slopes[used].masked_fill(gaps, 0), in_rows(weights[used])
+    missing = ~have[used]
+    both = torch.cat([part[used].masked_fill(missing, 0) for part in (z, units)], dim=1).double()
+    slopes, weights = log_slopes[used].masked_fill(missing, 0), in_rows(weights[used])
     out = torch.arange(len(used), device=z.device) % LEFT_OUT == 0
     read, total = weights[~out], weights[~out].sum() + PRIOR
     center = read @ both[~out] / total
