@@ -125,7 +125,7 @@ def _along_paths(
         path = network(x[rows], query[rows], given[rows], rank[rows])
         row, target = rows[path.row], path.target
         edges = cells.at(row, target)
-        found = conditionals(path.features.double(), target)
+        found = path.edges.map(Tensor.double).read_by(conditionals, target)
         assert isinstance(found, MixedDistribution)
         for places, part in found.parts:
             total.index_add_(0, row[places], log_mass(part, edges.at(places)))

@@ -27,7 +27,7 @@ from rich.table import Table
 from anyorder.cli.app import run
 from anyorder.cli.console import print_json
 from anyorder.errors import check_count
-from anyorder.heads.densities import EnergyConditionals
+from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.networks.residual_mlp import ResidualMlp

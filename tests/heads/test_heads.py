@@ -10,13 +10,13 @@ from scipy.stats import kstest
 from anyorder.errors import QueryError
 from anyorder.heads.atoms import AtomicDistribution, AtomLevels
 from anyorder.heads.categorical import Categorical
-from anyorder.heads.densities import HEADS, bounded
-from anyorder.heads.distributions import mean_rule, stacked
+from anyorder.heads.distributions import bounded, mean_rule, stacked
 from anyorder.heads.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.heads.levels import LogisticLevels
 from anyorder.heads.mixed import MixedConditionals
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.spline import Spline
+from anyorder.heads.with_prior import HEADS
 from anyorder.networks.embedding import AtomTable
 from anyorder.variables import Schema, Variable
 

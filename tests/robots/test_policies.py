@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
-from anyorder.heads.densities import MeanConditionals
+from anyorder.heads.mixture import MeanConditionals
 from anyorder.lattice.query_laws import Query
 from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath

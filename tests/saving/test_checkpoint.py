@@ -9,6 +9,7 @@ from torch import nn
 
 from anyorder.errors import CheckpointError, ConfigError
 from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.mixed import MixedConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.protocols import RemoveRandom
@@ -20,6 +21,7 @@ from anyorder.saving.checkpoint import (
     load_model,
     load_saved,
     save_model,
+    upgraded,
 )
 from anyorder.saving.run_folder import Pair, RunFolder, difference, read_pair, write_pair
 from anyorder.variables import Schema, Variable
@@ -272,3 +274,12 @@ def test_a_network_of_other_variables_is_refused():
     other = Schema(tuple(Variable.categorical(v.name, range(7)) for v in model.schema))
     with pytest.raises(ConfigError, match="`conditionals` was built for other variables"):
         AnyOrderModel(other, model.network, model.conditionals, model.protocol)
+
+
+def test_heads_of_an_older_version_without_a_prior_are_built():
+    heads = MixedConditionals(SCHEMA, width=8)
+    model = AnyOrderModel(SCHEMA, ToyNetwork(SCHEMA), heads, RemoveRandom(NUM_VARIABLES))
+    old = describe_model(model)
+    del old["conditionals"]["components"]
+    old["conditionals"]["guided"] = False
+    assert upgraded(old, {}) == (describe_model(model), {})

@@ -31,9 +31,9 @@ from anyorder.errors import (
 )
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.query_laws import QueryList
-from anyorder.priors.joined import GuidedNetwork
-from anyorder.priors.levels import LevelGuide
-from anyorder.priors.normals import NormalGuide
+from anyorder.priors.contract import NetworkWithPrior
+from anyorder.priors.levels import LevelPrior
+from anyorder.priors.normals import NormalPrior
 from anyorder.saving.checkpoint import SavedModel
 from anyorder.tables import fitting as table_fitting
 from anyorder.tables.ensemble import TableMixture, members_of
@@ -773,11 +773,11 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     guided, bare = (clone(QUICK).set_params(prior=prior).fit(train) for prior in (True, False))
     gain = guided.log_prob(test) - bare.log_prob(test)
     assert gain.mean() > 1
-    assert isinstance(guided.model_.network, GuidedNetwork)
-    assert not isinstance(bare.model_.network, GuidedNetwork)
+    assert isinstance(guided.model_.network, NetworkWithPrior)
+    assert not isinstance(bare.model_.network, NetworkWithPrior)
     guided.save(tmp_path)
     np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(test), guided.log_prob(test))
-    (guide,) = guided.model_.network.guides
+    (guide,) = guided.model_.network.prior.priors
     covariances = guide.covariances.clone()
     guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
     assert torch.equal(guide.covariances, covariances)
@@ -786,9 +786,9 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
 
 def test_a_number_alone_has_no_guide_and_a_category_beside_it_has():
     frame = pd.DataFrame({"a": [1, 2, 3] * 20, "b": ["x", "y"] * 30})
-    assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, GuidedNetwork)
-    (guide,) = clone(QUICK).fit(frame).model_.network.guides
-    assert isinstance(guide, LevelGuide)
+    assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, NetworkWithPrior)
+    (prior,) = clone(QUICK).fit(frame).model_.network.prior.priors
+    assert isinstance(prior, LevelPrior)
     with pytest.raises(ConfigError, match="`prior` must be True or False"):
         clone(QUICK).set_params(prior="yes").fit(frame)
 
@@ -810,8 +810,8 @@ def test_copies_and_outliers_leave_a_guide_definite():
     data = table_fitting.TableData(*table.encode(frame))
     data = data.at(table_fitting.split(len(frame), 0.1, 0)[0])
     model = table_fitting.build(table.schema, QUICK._shape(), 0)
-    table_fitting.teach_guides([model], data)
-    covariances = model.network.guides[0].covariances.double()
+    table_fitting.fit_prior([model], data)
+    covariances = model.network.prior.priors[0].covariances.double()
     assert torch.linalg.cholesky(covariances).isfinite().all()
 
 
@@ -826,12 +826,14 @@ def test_a_column_that_no_row_to_train_on_has_is_saved_and_loaded(tmp_path):
 
 
 def test_members_read_the_rows_for_their_guides_once(monkeypatch):
-    read, learn = [], NormalGuide.learn
-    monkeypatch.setattr(NormalGuide, "learn", lambda *a: read.append(len(a[1])) or learn(*a))
+    read, fit = [], NormalPrior.fit
+    monkeypatch.setattr(
+        NormalPrior, "fit", lambda *a, **options: read.append(len(a[1])) or fit(*a, **options)
+    )
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
     model = clone(QUICK).set_params(members=3).fit(frame)
     assert len(read) == 1
-    first, *others = (member.network.guides[0] for member in members_of(model.model_))
+    first, *others = (member.network.prior.priors[0] for member in members_of(model.model_))
     assert not torch.equal(first.covariances[0], torch.eye(3))
     assert all(torch.equal(first.covariances, other.covariances) for other in others)
 

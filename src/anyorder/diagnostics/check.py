@@ -36,7 +36,7 @@ from anyorder.diagnostics.gaps import (
 )
 from anyorder.diagnostics.predictions import SHARES, Predictions, predictions
 from anyorder.errors import ConfigError, QueryError, check_seed, check_sets
-from anyorder.heads.densities import EnergyConditionals
+from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, checked_query
 from anyorder.networks.contracts import PathNetwork

@@ -313,7 +313,7 @@ def _density(
 ) -> ContinuousDistribution:
     """Returns the density of a variable given evidence, without its atoms; one a row."""
     targets = torch.full((len(x), 1), variable, device=x.device)
-    conditional = model.conditionals(model.features(x, known, targets)[:, 0], targets[:, 0])
+    conditional = model.distribution(model.features(x, known, targets)[:, 0], targets[:, 0])
     part = conditional.only if isinstance(conditional, MixedDistribution) else conditional
     part = part.elsewhere if isinstance(part, AtomicDistribution) else part
     assert isinstance(part, ContinuousDistribution)

@@ -1,8 +1,8 @@
 """Atoms beside a density: variables that take some values with positive probability.
 
-A draw is one of the atoms, or *elsewhere*: then it has a density. The log-likelihood of an atom is
-the log of its probability, that of any other value the log of P(elsewhere) times the density: one
-number each, with respect to one measure, so that it adds up along a path.
+A sample is one of the atoms, or *elsewhere*: then it has a density. The log-likelihood of an atom
+is the log of its probability, that of any other value the log of P(elsewhere) times the density:
+one number each, with respect to one measure, so that it adds up along a path.
 """
 
 import math
@@ -12,18 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.densities import Head, continuous_conditionals
 from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
-from anyorder.heads.with_prior import LOOSE, MOMENTS, SLIP, AtomTilt, GuidedDensities, bells_at
+from anyorder.heads.with_prior import (
+    LOOSE,
+    SLIP,
+    AtomTilt,
+    Head,
+    continuous_conditionals,
+    mixture_at,
+)
+from anyorder.networks.contracts import Features, PriorMessage
 from anyorder.networks.embedding import PiecewiseLinear
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable
 
 NO_CHANCE = -1e4
-"""The logit of an atom that is not there, as long as sums of it are to have a gradient."""
+"""Logit of an atom that is not there, where sums of it need a gradient."""
 
 OUTLINE_SCALE = 0.5
-"""Of what atoms have in common, at first; what each has of its own starts at nothing."""
+"""Scale of the common projection of atoms at first; that of each atom starts at 0."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class AtomicDistribution:
     """Some atoms and a density; the edges are flat.
 
     Args:
-        branches: The probability of each atom, and last of elsewhere. Its edges have shape
+        branches: Probability of each atom, and last of elsewhere. Its edges have shape
             ``(edges,)``; atoms that an edge does not have are impossible.
         atoms: Ascending, padded at the end by infinity. Shape ``(edges, atoms)``.
         elsewhere: The density. Its edges have shape ``(edges,)``.
@@ -106,7 +113,7 @@ class AtomicDistribution:
         return torch.where(masses[..., -1] < 0.5, atom.to(masses), self.elsewhere.mode())
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         branch = self.branches.sample(generator=generator)
         smooth = self.elsewhere.sample(generator=generator)
         is_atom = branch < self.atoms.shape[-1]
@@ -114,7 +121,7 @@ class AtomicDistribution:
         return torch.where(is_atom, atom.to(smooth), smooth)
 
     def entropy(self) -> Tensor:
-        """Of the branches, and of the density where it is drawn from; in nats."""
+        """Entropy of the branches, and of the density by its share, in nats."""
         smooth = self.branches.log_probs[..., -1].exp() * self.elsewhere.entropy()
         return self.branches.entropy() + smooth
 
@@ -125,20 +132,19 @@ class AtomicDistribution:
 
 
 def _tilted(logits: Tensor, tilt: Tensor) -> Tensor:
-    """By a guide, but for what may slip: that stays as it was."""
+    """Tilts logits by a prior, except for the share of slips, which stays as it was."""
     sides = (logits + tilt, math.log1p(-SLIP)), (logits, math.log(SLIP))
     return torch.logaddexp(*(part.log_softmax(dim=-1) + share for part, share in sides))
 
 
 class AtomLevels(CategoricalConditionals):
-    """The probability of each atom, and last of elsewhere: atoms that are near start out alike.
+    """Probability of each atom, and last of elsewhere: atoms that are near start out alike.
 
-    The logit of an atom is a piecewise linear function of its place on the line plus a number of
-    its own, both from the features. The function is what a few rows teach; the rest is learned
-    where there are many.
+    The logit of an atom is a piecewise-linear function of its place plus a number of its own, both
+    from the features. The function is learned from few rows, the rest where there are many.
 
     Args:
-        variables: With atoms.
+        variables: Variables with atoms.
         width: Size of the features.
     """
 
@@ -167,8 +173,8 @@ class AtomicConditionals(Conditionals):
     Args:
         schema: The variables.
         width: Size of the features.
-        head: Of the density.
-        said: How many of the features, the last ones, are those of a guide; see `guided`.
+        head: Kind of density.
+        components: Components of the prior's messages; None without a prior.
     """
 
     atoms: Tensor
@@ -176,36 +182,39 @@ class AtomicConditionals(Conditionals):
     usual: Tensor
 
     def __init__(
-        self, schema: Schema, *, width: int, head: Head = "mixture", said: int = 0
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        head: Head = "mixture",
+        components: int | None = None,
     ) -> None:
         super().__init__()
-        self.schema, self.width, self.head, self.said = schema, width, head, said
+        self.schema, self.width, self.head, self.components = schema, width, head, components
         most = max(len(variable.atoms) for variable in schema)
-        self.branches = AtomLevels(schema, width=width - said)
-        if said:
+        self.branches = AtomLevels(schema, width=width)
+        has_prior = components is not None
+        if has_prior:
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
-        has_bells = said > MOMENTS
-        self.tilt = AtomTilt(len(schema), width=width, said=said) if has_bells else None
-        self.elsewhere: Conditionals = (
-            GuidedDensities(schema, width=width, said=said, head=head, cautious=True)
-            if said
-            else continuous_conditionals(schema, width=width, head=head)
+        self.tilt = AtomTilt(len(schema), width=width) if components else None
+        self.elsewhere = continuous_conditionals(
+            schema, width=width, head=head, components=components, cautious=True
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
-        # Until there is a guide, its units are normal scores, and these standard normal.
+        # Until a prior is fitted, units are normal scores, and these standard normal.
         units = self.atoms.masked_fill(self.atoms.isinf(), 0)
-        self.register_buffer("units", units, persistent=bool(said))
-        self.register_buffer("usual", -0.5 * units.square() - HALF_LOG_TAU, persistent=bool(said))
+        self.register_buffer("units", units, persistent=has_prior)
+        self.register_buffer("usual", -0.5 * units.square() - HALF_LOG_TAU, persistent=has_prior)
 
     def count(self, values: Tensor, have: Tensor, weights: Tensor) -> None:
-        """Has atoms, and elsewhere, start from how often they are.
+        """Starts atoms, and elsewhere, from their frequencies.
 
         Args:
-            values: Of the variables. Shape ``(rows, vars)``.
-            have: Which are there.
-            weights: Of the rows. Shape ``(rows,)``.
+            values: Shape ``(rows, vars)``.
+            have: False for missing values.
+            weights: Weights of the rows. Shape ``(rows,)``.
         """
         elsewhere = self.atoms.shape[1]
         for place, atoms in enumerate(self.atoms.unbind()):
@@ -215,26 +224,28 @@ class AtomicConditionals(Conditionals):
             level = level.masked_fill(atoms[level] != own, elsewhere)
             self.branches.begin(place, level.bincount(weights[there], minlength=elsewhere + 1))
 
-    def measure(self, scales: UnitScales, alone: Tensor) -> None:
-        """Takes the scales of a guide, and what it says without evidence.
+    def measure(self, scales: UnitScales, alone: PriorMessage) -> None:
+        """Takes over the scales of a prior, and its densities without evidence.
 
         Args:
-            scales: Of the variables.
-            alone: Their bells. Shape ``(vars, 3 * normals)``.
+            scales: Scales of the variables.
+            alone: Messages about them without evidence. Shape ``(vars,)``.
         """
         finite = self.atoms.masked_fill(self.atoms.isinf(), 0)
         self.units.copy_(scales.to_units(finite.T).T)
-        logits, means, logs = alone.unflatten(-1, (3, -1)).unbind(dim=-2)
-        self.usual.copy_(bells_at(logits, means, logs, self.units))
+        self.usual.copy_(mixture_at(*alone.components, self.units))
 
-    def forward(self, features: Tensor, variables: Tensor) -> AtomicDistribution:
+    def forward(
+        self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
+    ) -> AtomicDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
-        logits = self.branches(features[..., : self.branches.width], variables).logits
+        logits = self.branches(features, variables).logits
         if self.tilt is not None:
-            tilt = self.tilt(features, variables, self.units, self.usual)
-            tilt = tilt.masked_fill(atoms.isinf(), 0)  # what is not there is not looked at
+            tilt = self.tilt(features, variables, prior, atoms=self.units, usual=self.usual)
+            tilt = tilt.masked_fill(atoms.isinf(), 0)
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
         logits = logits.masked_fill(absent, -torch.inf)
-        return AtomicDistribution(Categorical(logits), atoms, self.elsewhere(features, variables))
+        elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
+        return AtomicDistribution(Categorical(logits), atoms, elsewhere)

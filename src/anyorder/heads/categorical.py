@@ -50,8 +50,8 @@ class Categorical:
         return (self.log_probs.exp() * codes).sum(dim=-1)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draws a level for each edge. Shape ``(...)``."""
-        # Doubles: a float32 uniform never falls below 2^-24, and rare levels would never be drawn.
+        """Samples a level for each edge. Shape ``(...)``."""
+        # Doubles: a float32 uniform never falls below 2^-24, and rare levels never occur.
         shape, device = self.logits.shape[:-1], self.logits.device
         return self.icdf(uniform(shape, device=device, generator=generator))
 
@@ -131,7 +131,7 @@ class CategoricalConditionals(Conditionals):
         return Categorical(logits.masked_fill(self.beyond[variables], -math.inf))
 
     def begin(self, variable: int, counts: Tensor) -> None:
-        """Has a variable start from how often its levels were seen. Shape ``(levels,)``."""
+        """Starts a variable from the counts of its levels. Shape ``(levels,)``."""
         shares = (counts + UNSEEN) / (counts + UNSEEN).sum()
         with torch.no_grad():
             self.bias[0 if self.shared else variable, : len(counts)] = shares.log().to(self.bias)

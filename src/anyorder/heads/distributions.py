@@ -1,10 +1,7 @@
-"""What distributions on the real line share, given a density, a CDF and its inverse.
+"""Contracts of distributions and heads, and one-dimensional numerics that densities share.
 
-What conditionals promise: from the features of edges to distributions, whatever their kind.
-
-One-dimensional numerics for distributions on the real line: inverses, means, modes, entropies.
-
-All functions are vectorised over the edges and work in the dtype that they are given.
+Inverses, means, modes and entropies need a density, a CDF and its inverse only. All functions are
+vectorised over the edges and work in the dtype that they are given.
 """
 
 import math
@@ -40,7 +37,7 @@ class Distribution(Protocol):
         ...
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         ...
 
     def mode(self) -> Tensor:
@@ -57,9 +54,13 @@ class Distribution(Protocol):
 
 
 class Conditionals(nn.Module, ABC):
-    """Turns the features of edges into the distributions of their variables."""
+    """Turns the features of edges into the distributions of their variables.
+
+    Heads beside a prior take its `PriorMessage` about the same edges as a third argument.
+    """
 
     width: int
+    has_prior: bool = False
 
     @abstractmethod
     def forward(self, features: Tensor, variables: Tensor) -> Distribution:
@@ -69,6 +70,43 @@ class Conditionals(nn.Module, ABC):
             features: Shape ``(..., width)``.
             variables: The variable of each edge. Shape ``(...)``.
         """
+
+
+INITIAL_SCALE = 0.1
+"""Scale of the projections: a head starts near a standard normal, whatever the features."""
+
+LEAST_LOG_SCALE = math.log(1e-4)
+"""Values are standardised: narrower components would be atoms, which have their own head."""
+
+GREATEST_LOG_SCALE = math.log(1e3)
+
+
+class VariableProjection(nn.Module):
+    """Features to numbers, with a scale of the features and a bias for each variable.
+
+    Args:
+        num_variables: How many variables.
+        width: Size of the features.
+        start: The numbers at first.
+    """
+
+    def __init__(self, num_variables: int, *, width: int, start: Sequence[float]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(num_variables, width))
+        self.weight = nn.Parameter(torch.empty(len(start), width))
+        self.bias = nn.Parameter(torch.tensor(start).repeat(num_variables, 1))
+        nn.init.normal_(self.weight, std=INITIAL_SCALE * width**-0.5)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Tensor:
+        """Shape ``(..., numbers)``."""
+        scaled = features * self.scale[variables]
+        return nn.functional.linear(scaled, self.weight) + self.bias[variables]
+
+
+def bounded(log_scales: Tensor) -> Tensor:
+    """Log scales between the least and the greatest, with a gradient everywhere."""
+    above = LEAST_LOG_SCALE + nn.functional.softplus(log_scales - LEAST_LOG_SCALE)
+    return GREATEST_LOG_SCALE - nn.functional.softplus(GREATEST_LOG_SCALE - above)
 
 
 BISECTIONS = 64
@@ -172,7 +210,7 @@ class ContinuousDistribution(ABC):
         """A tensor with the shape, the dtype and the device of the edges."""
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw, by inversion."""
+        """One sample an edge, by inversion."""
         like = self.like
         u = uniform(like.shape, device=like.device, generator=generator)
         # Doubles: a float32 near one rounds to one, and its quantile is infinite.
@@ -199,7 +237,7 @@ class ContinuousDistribution(ABC):
         return highest(self.log_prob, self._quantiles())
 
     def entropy(self) -> Tensor:
-        """The differential entropy in nats, from the surprise of many quantiles."""
+        """The differential entropy in nats, from the log densities of many quantiles."""
         return -self.log_prob(self._quantiles()).mean(dim=0)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "ContinuousDistribution":

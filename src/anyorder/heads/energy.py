@@ -2,8 +2,8 @@
 
 log p(v) = -energy(v) - log Z, with Z estimated in training by importance samples of a learned
 mixture, the *proposal*, and computed by quadrature wherever a likelihood is reported: an estimate
-from samples is biased low in log Z, so likelihoods come out high. Draws come from the tabulated CDF
-of the energy, not from the proposal.
+from samples is biased low in log Z, so likelihoods come out high. Samples come from the
+tabulated CDF of the energy, not from the proposal.
 
 Reference: Strauss and Oliva (2021), Arbitrary Conditional Distributions with Energy.
 """
@@ -13,19 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from anyorder.heads.distributions import ContinuousDistribution
-from anyorder.heads.mixture import Mixture
+from anyorder.errors import check_count
+from anyorder.heads.distributions import Conditionals, ContinuousDistribution, VariableProjection
+from anyorder.heads.mixture import Mixture, MixtureConditionals
+from anyorder.variables import Schema
 
 REACH = 24.0
 """Beyond this distance from zero, 8 scales of its base, an energy has no density."""
 
 BASE_SCALE = 3.0
-"""Of the normal density that every energy tilts, so that all of them can be normalised."""
+"""Scale of the normal density that every energy tilts, so that all of them can be normalised."""
 
 CELLS = 8192
-"""Of the grid behind the normaliser, the CDF and the draws: 35 to an energy's shortest wave."""
+"""Cells of the grid behind the normaliser, the CDF and samples: 35 to an energy's shortest wave."""
 
 NODES_AT_ONCE = 512
 """Nodes whose energies, for all edges, are in memory together."""
@@ -40,7 +42,7 @@ class EnergyDistribution(ContinuousDistribution):
 
     Args:
         energy: Of values ``(count, edges)``.
-        proposal: What training draws importance samples from. Its edges have shape ``(edges,)``.
+        proposal: Source of the importance samples of training. Its edges have shape ``(edges,)``.
         samples: How many of them, in training; None computes the normaliser by quadrature.
     """
 
@@ -121,3 +123,64 @@ class EnergyDistribution(ContinuousDistribution):
 
     def _unnormalised(self, values: Tensor) -> Tensor:
         return -self.energy(values) - 0.5 * (values / BASE_SCALE).square()
+
+
+FREQUENCIES = 16
+"""Sines and cosines of a value that an energy sees."""
+
+
+class EnergyConditionals(Conditionals):
+    """Energies with a mixture as the proposal; sizes as ACE has them for tables.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        samples: Importance samples of the normaliser, in training only.
+        hidden: Width of the energy's own network.
+        blocks: Residual blocks of it, two layers each.
+        components: Components of the proposal.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        samples: int = 20,
+        hidden: int = 128,
+        blocks: int = 4,
+        components: int = 10,
+    ) -> None:
+        super().__init__()
+        self.schema, self.width, self.components = schema, width, components
+        self.samples = check_count("samples", samples)
+        self.hidden, self.blocks = check_count("hidden", hidden), check_count("blocks", blocks)
+        self.proposal = MixtureConditionals(schema, width=width, components=components)
+        self.context = VariableProjection(len(schema), width=width, start=[0.0] * hidden)
+        self.value = nn.Linear(1 + 2 * FREQUENCIES, hidden)
+        self.inner = nn.ModuleList(_energy_block(hidden) for _ in range(blocks))
+        self.out = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.out.weight)
+        # From a wave as long as the data to one that the grid of the normaliser resolves well.
+        turns = torch.logspace(math.log10(0.5), math.log10(30), FREQUENCIES)
+        self.register_buffer("turns", turns, persistent=False)
+
+    def forward(self, features: Tensor, variables: Tensor) -> EnergyDistribution:
+        """The densities of edges; see `Conditionals.forward`."""
+        context = self.context(features, variables)
+        proposal = self.proposal(features, variables)
+
+        def energy(values: Tensor) -> Tensor:
+            angle = values.unsqueeze(-1) * self.turns
+            seen = torch.cat([values.unsqueeze(-1).tanh(), angle.sin(), angle.cos()], dim=-1)
+            hidden = self.value(seen) + context
+            for block in self.inner:
+                hidden = hidden + block(hidden)
+            return self.out(nn.functional.silu(hidden)).squeeze(-1)
+
+        return EnergyDistribution(energy, proposal, self.samples if self.training else None)
+
+
+def _energy_block(hidden: int) -> nn.Module:
+    """A residual block of an energy."""
+    return nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))

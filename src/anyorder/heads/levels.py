@@ -74,7 +74,7 @@ class LogisticLevels:
         return self.table().mean()
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw: a component, its quantile, and the cell that this falls into."""
+        """One sample an edge: a component, its quantile, and the cell that this falls into."""
         shape, device = self.means.shape[:-1], self.means.device
         weights = self.logits.double().softmax(-1).cumsum(-1)
         which = uniform(shape, device=device, generator=generator) * weights[..., -1]

@@ -1,13 +1,11 @@
 """Conditionals of mixed variables: each kind has its own head, and edges find theirs.
 
 Variables of one kind and of similar size form a *group*, with one set of conditionals. A batch of
-edges is split by group, and what the parts answer is put back in the order of the edges.
+edges is split by group, and the answers of the parts are put back in the order of the edges.
 
-The average of several conditionals, edge by edge, in closed form.
-
-Members that were trained apart err apart, and their average errs less. Averaged at every edge of a
-path, conditionals are conditionals again: likelihoods sum to one, and every question of a single
-model can be asked.
+`AveragedConditionals` mixes those of several ensemble members, edge by edge, in closed form.
+Averaged at every edge of a path, conditionals are conditionals again: likelihoods sum to one, and
+every question of a single model can be asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +18,23 @@ from torch import Tensor, nn
 from anyorder.errors import ConfigError
 from anyorder.heads.atoms import AtomicConditionals, AtomicDistribution
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.densities import Head, continuous_conditionals
 from anyorder.heads.distributions import Conditionals, Distribution
 from anyorder.heads.mixture import Mixture
-from anyorder.heads.with_prior import GuidedCategoricalConditionals, GuidedDensities, OnScale
-from anyorder.priors.joined import guided_features
-from anyorder.priors.scales import UnitScales
+from anyorder.heads.with_prior import (
+    CategoricalWithPrior,
+    DensitiesWithPrior,
+    Head,
+    OnScale,
+    continuous_conditionals,
+)
+from anyorder.networks.contracts import Features, PriorMessage
+from anyorder.priors.contract import Prior
 from anyorder.variables import Schema, Variable
 
 Kind = Literal["categorical", "atomic", "continuous"]
 
 SMALL = 16
-"""Variables of up to so many levels or atoms share a padded table; larger ones have their own."""
+"""Most levels or atoms of variables that share a padded table; larger ones have their own."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class MixedDistribution:
         return self._of(lambda part, p: part.icdf(p), probability)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw."""
+        """One sample an edge."""
         return self._of(lambda part: part.sample(generator=generator))
 
     def mean(self) -> Tensor:
@@ -86,7 +89,7 @@ class MixedDistribution:
         return MixedDistribution(parts, self.like)
 
     def _of(self, answer: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """What each part answers for its own edges, in the order of the edges."""
+        """Answer of each part for its own edges, in the order of the edges."""
         flat = [tensor.expand(self.like.shape).flatten() for tensor in inputs]
         found = [
             (places, answer(part, *(tensor[places] for tensor in flat)))
@@ -107,84 +110,87 @@ class MixedConditionals(Conditionals):
     Args:
         schema: The variables; those of the context are never asked and have none.
         width: Size of the features.
-        head: Of densities.
-        guided: Whether the last features are those of a guide; see `GuidedNetwork`.
+        head: Kind of densities.
+        components: Components of the prior's messages; None without a prior.
     """
 
     def __init__(
-        self, schema: Schema, *, width: int, head: Head = "mixture", guided: bool = False
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        head: Head = "mixture",
+        components: int | None = None,
     ) -> None:
         super().__init__()
-        self.schema, self.width, self.head, self.guided = schema, width, head, guided
-        said = guided_features(schema) if guided else 0
+        self.schema, self.width, self.head, self.components = schema, width, head, components
+        self.has_prior = components is not None
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
         self.groups = nn.ModuleList()
         for number, (kind, members) in enumerate(groups):
-            self.groups.append(self._conditionals(kind, [asked[i] for i in members], said))
+            self.groups.append(self._conditionals(kind, [asked[i] for i in members]))
             group[members] = number
             place[members] = torch.arange(len(members))
         self.register_buffer("group", group, persistent=False)
         self.register_buffer("place", place, persistent=False)
 
-    def _conditionals(self, kind: Kind, variables: list[Variable], said: int) -> Conditionals:
-        part, width = Schema(tuple(variables)), self.width
+    def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
+        part, width, components = Schema(tuple(variables)), self.width, self.components
         if kind == "categorical":
-            if said:
-                return GuidedCategoricalConditionals(part, width=width, said=said)
+            if components is not None:
+                return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
-        if kind == "atomic":
-            return AtomicConditionals(part, width=width, head=self.head, said=said)
-        if said:
-            return GuidedDensities(part, width=width, said=said, head=self.head)
-        return continuous_conditionals(part, width=width, head=self.head)
+        build = AtomicConditionals if kind == "atomic" else continuous_conditionals
+        return build(part, width=width, head=self.head, components=components)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
-        """Has levels and atoms beside guides start from how often they are in some rows.
+        """Starts levels and atoms beside a prior from their frequencies.
 
         Args:
             x: Values. Shape ``(rows, columns)``.
-            have: Which are there. Shape ``(rows, vars)``.
-            weights: Of the rows. Shape ``(rows,)``.
+            have: False for missing values. Shape ``(rows, vars)``.
+            weights: Weights of the rows. Shape ``(rows,)``.
         """
         asked = [variable for variable in self.schema if not variable.context]
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
-            if isinstance(part, GuidedCategoricalConditionals | AtomicConditionals):
+            if isinstance(part, CategoricalWithPrior | AtomicConditionals):
                 part.count(x[:, members], have[:, members], weights)
 
-    def measure(self, scales: UnitScales, alone: Tensor) -> None:
-        """Has densities start from a guide of all numbers.
-
-        Args:
-            scales: Of the numbers.
-            alone: The bells of each without evidence. Shape ``(numbers, 3 * normals)``.
-        """
+    def measure(self, prior: Prior) -> None:
+        """Starts densities from a prior that is fitted, if it is of numbers."""
+        scales, alone = prior.number_scales, prior.alone()
+        if scales is None:
+            return
         asked = [variable for variable in self.schema if not variable.context]
         place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
-            mine = place[members].to(alone.device)
+            mine = scales.at(place[members].to(scales.start.device))
             density = part.elsewhere if isinstance(part, AtomicConditionals) else part
-            if isinstance(density, GuidedDensities):
-                density.scales.load_state_dict(scales.at(mine).state_dict())
+            if isinstance(density, DensitiesWithPrior):
+                density.scales.load_state_dict(mine.state_dict())
             if isinstance(part, AtomicConditionals):
-                part.measure(scales.at(mine), alone[mine])
+                part.measure(mine, alone[members])
 
-    def forward(self, features: Tensor, variables: Tensor) -> MixedDistribution:
+    def forward(
+        self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
+    ) -> MixedDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
         variables = variables.expand(features.shape[:-1])
-        flat, asked = features.flatten(0, -2), variables.flatten()
+        edges = Features(features, prior).map(lambda part: part.flatten(0, variables.ndim - 1))
+        asked = variables.flatten()
         parts: list[tuple[Tensor, Distribution]] = []
         for number, conditionals in enumerate(self.groups):
             places = (self.group[asked] == number).nonzero().squeeze(1)
             if len(places):
-                mine = flat if len(places) == len(flat) else flat[places]
-                parts.append((places, conditionals(mine, self.place[asked[places]])))
+                mine = edges if len(places) == len(edges) else edges[places]
+                parts.append((places, mine.read_by(conditionals, self.place[asked[places]])))
         return MixedDistribution(parts, features[..., 0])
 
 
 def _groups(variables: list[Variable]) -> list[tuple[Kind, list[int]]]:
-    """The groups, and their members: small variables of a kind together, each larger one alone."""
+    """Groups and their variables: small ones of a kind together, each larger one alone."""
     small: dict[Kind, list[int]] = {}
     large: list[tuple[Kind, list[int]]] = []
     for index, variable in enumerate(variables):
@@ -197,11 +203,11 @@ def _groups(variables: list[Variable]) -> list[tuple[Kind, list[int]]]:
 
 
 class AveragedConditionals(Conditionals):
-    """Reads the features of each member by its own conditionals, and averages.
+    """Reads the features of each ensemble member by its own conditionals, and averages.
 
     Args:
         schema: The variables.
-        members: Of categories, mixtures and atoms, all of one kind.
+        members: Conditionals of categories, mixtures and atoms, all of one kind.
     """
 
     def __init__(self, schema: Schema, members: Sequence[Conditionals]) -> None:
@@ -210,24 +216,28 @@ class AveragedConditionals(Conditionals):
         self.parts = nn.ModuleList(members)
         self.widths = [member.width for member in members]
         self.width = sum(self.widths)
+        self.has_prior = any(member.has_prior for member in members)
 
     @property
     def members(self) -> list[Any]:
         """The members, in order."""
         return list(self.parts)
 
-    def forward(self, features: Tensor, variables: Tensor) -> Distribution:
+    def forward(
+        self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
+    ) -> Distribution:
         """The conditionals of edges; see `Conditionals.forward`."""
-        shares = features.split(self.widths, dim=-1)
-        return averaged([m(part, variables) for m, part in zip(self.parts, shares, strict=True)])
+        shares = (Features(own, prior) for own in features.split(self.widths, dim=-1))
+        pairs = zip(self.parts, shares, strict=True)
+        return averaged([own.read_by(member, variables) for member, own in pairs])
 
 
 def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distribution:
     """The mixture of distributions of one kind.
 
     Args:
-        parts: One of each member; all have the shape of the same edges.
-        log_weights: The weight of each at each edge, up to a factor; equal by default.
+        parts: Distribution of each member; all have the shape of the same edges.
+        log_weights: Weight of each at each edge, up to a factor; equal by default.
             Shape ``(members, ...)``.
     """
     first = parts[0]
@@ -245,7 +255,7 @@ def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distrib
         return AtomicDistribution(branches, first.atoms, elsewhere)
     if isinstance(first, Categorical) and log_weights is None:
         return Categorical(torch.stack([part.log_probs for part in parts]).logsumexp(dim=0))
-    if isinstance(first, OnScale):  # members have one guide, and so one scale
+    if isinstance(first, OnScale):  # members have one prior, and so one scale
         inner = averaged([part.inner for part in parts], log_weights)
         assert isinstance(inner, Mixture)
         return replace(first, inner=inner)

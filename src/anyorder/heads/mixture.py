@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from numpy.polynomial.hermite_e import hermegauss
@@ -11,35 +11,39 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
-from anyorder.errors import QueryError
+from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.heads.categorical import tempered_logits
 from anyorder.heads.distributions import (
     DRAWN_EDGE,
     HALF_LOG_TAU,
+    Conditionals,
     ContinuousDistribution,
+    VariableProjection,
+    bounded,
     highest,
     invert,
     mean_rule,
 )
 from anyorder.lattice.random_sets import uniform
+from anyorder.variables import Schema
 
 Component = Literal["gaussian", "logistic"]
 
-BELL_NODES = 32
-"""Of a bell: with that many Gauss's rule has the mean of a log-normal value to many digits."""
+COMPONENT_NODES = 32
+"""Nodes of a component: Gauss's rule then has the mean of a log-normal value to many digits."""
 
 EXTREME_LOG_SCALE = 40.0
-"""Temperatures make bells no narrower or wider than exp of this: a float32 holds its square."""
+"""Bound of log scales under temperatures: a float32 holds the square of its exp."""
 
 
 @cache
-def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
-    """Values and weights by which expectations under a standard bell are sums, float64.
+def component_rule(component: Component) -> tuple[Tensor, Tensor]:
+    """Values and weights by which expectations under a standard component are sums, float64.
 
     Gauss's own for Gaussians; logistic tails are too long for them.
     """
     if component == "gaussian":
-        z, weights = (torch.from_numpy(part) for part in hermegauss(BELL_NODES))
+        z, weights = (torch.from_numpy(part) for part in hermegauss(COMPONENT_NODES))
         return z, weights / weights.sum()
     shares, weights = mean_rule()
     return shares.logit(), weights
@@ -47,13 +51,13 @@ def bell_rule(component: Component) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Mixture(ContinuousDistribution):
-    """A weighted sum of bells.
+    """A weighted sum of components.
 
     Args:
         logits: Weights before their softmax. Shape ``(..., components)``.
         means: Shape ``(..., components)``.
         log_scales: Shape ``(..., components)``.
-        component: The shape of a bell.
+        component: Shape of a component.
     """
 
     logits: Tensor
@@ -70,10 +74,10 @@ class Mixture(ContinuousDistribution):
         """The log density."""
         z = self._standard(values)
         if self.component == "gaussian":
-            bells = -0.5 * z.square() - HALF_LOG_TAU
+            logs = -0.5 * z.square() - HALF_LOG_TAU
         else:
-            bells = F.logsigmoid(z) + F.logsigmoid(-z)
-        return (self.logits.log_softmax(-1) + bells - self.log_scales).logsumexp(-1)
+            logs = F.logsigmoid(z) + F.logsigmoid(-z)
+        return (self.logits.log_softmax(-1) + logs - self.log_scales).logsumexp(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
         """The probability of at most `values`."""
@@ -93,8 +97,8 @@ class Mixture(ContinuousDistribution):
         return (self.logits.softmax(-1) * self.means).sum(-1)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
-        """See `ContinuousDistribution.nodes`: those of each bell."""
-        z, weights = (part.to(self.like.device) for part in bell_rule(self.component))
+        """See `ContinuousDistribution.nodes`: those of each component."""
+        z, weights = (part.to(self.like.device) for part in component_rule(self.component))
         shape = (-1, *[1] * self.means.ndim)
         values = self.means + self.log_scales.exp() * z.view(shape)  # (nodes, ..., components)
         shares = self.logits.double().softmax(-1) * weights.view(shape)
@@ -106,7 +110,7 @@ class Mixture(ContinuousDistribution):
         return highest(self.log_prob, candidates.sort(dim=0).values)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw: a component, then its quantile."""
+        """One sample an edge: a component, then its quantile."""
         shape, device = self.like.shape, self.like.device
         weights = self.logits.double().softmax(-1).cumsum(-1)
         which = uniform(shape, device=device, generator=generator) * weights[..., -1]
@@ -119,7 +123,7 @@ class Mixture(ContinuousDistribution):
         return mean + log_scale.exp() * z.to(mean.dtype)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
-        """Each bell sharper or flatter, and its weight with it: exact for one Gaussian."""
+        """Each component sharper or flatter, and its weight with it: exact for one Gaussian."""
         if top_k is not None:
             raise QueryError("`top_k` is for categorical variables; leave it out.")
         wider = self.log_scales + 0.5 * math.log(temperature)
@@ -135,3 +139,57 @@ class Mixture(ContinuousDistribution):
 
     def _standard(self, values: Tensor) -> Tensor:
         return (values.unsqueeze(-1) - self.means) * (-self.log_scales).exp()
+
+
+class MixtureConditionals(Conditionals):
+    """Mixtures of Gaussians or logistics.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        components: Number of components.
+        component: Their shape.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        components: int = 12,
+        component: Component = "gaussian",
+    ) -> None:
+        super().__init__()
+        check_count("components", components)
+        check_choice("component", component, get_args(Component))
+        self.schema, self.width = schema, width
+        self.components, self.component = components, component
+        spread = torch.special.ndtri((torch.arange(components) + 0.5) / components)
+        narrow = -0.5 * math.log(components)
+        start = [0.0] * components + spread.tolist() + [narrow] * components
+        self.projection = VariableProjection(len(schema), width=width, start=start)
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        numbers = self.projection(features, variables).unflatten(-1, (3, -1))
+        logits, means, log_scales = numbers.unbind(dim=-2)
+        return Mixture(logits, means, bounded(log_scales), self.component)
+
+
+class MeanConditionals(Conditionals):
+    """A Gaussian of deviation one around a mean: its log-likelihood is the squared error.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+    """
+
+    def __init__(self, schema: Schema, *, width: int) -> None:
+        super().__init__()
+        self.schema, self.width = schema, width
+        self.projection = VariableProjection(len(schema), width=width, start=[0.0])
+
+    def forward(self, features: Tensor, variables: Tensor) -> Mixture:
+        """The densities of edges; see `Conditionals.forward`."""
+        means = self.projection(features, variables)
+        return Mixture(torch.zeros_like(means), means, torch.zeros_like(means))

@@ -17,13 +17,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
-from anyorder.heads.distributions import HALF_LOG_TAU, ContinuousDistribution
+from anyorder.errors import check_count
+from anyorder.heads.distributions import (
+    HALF_LOG_TAU,
+    Conditionals,
+    ContinuousDistribution,
+    VariableProjection,
+    bounded,
+)
+from anyorder.variables import Schema
 
 BOUND = 4.0
 """Where the spline ends, in standard deviations of the base."""
 
 LEAST_BIN = 1e-3
-"""Of the spline's interval: bins stay this wide and high."""
+"""Least width and height of a bin, as a share of the interval."""
 
 LEAST_SLOPE = 1e-3
 
@@ -120,3 +128,31 @@ def _knots(logits: Tensor) -> tuple[Tensor, Tensor]:
     bins = logits.shape[-1]
     sizes = 2 * BOUND * (LEAST_BIN + (1 - LEAST_BIN * bins) * logits.softmax(-1))
     return F.pad(sizes.cumsum(-1)[..., :-1], (1, 0)) - BOUND, sizes
+
+
+class SplineConditionals(Conditionals):
+    """Rational-quadratic splines on a normal base.
+
+    Args:
+        schema: The variables.
+        width: Size of the features.
+        bins: Pieces of a spline.
+    """
+
+    def __init__(self, schema: Schema, *, width: int, bins: int = 16) -> None:
+        super().__init__()
+        check_count("bins", bins, low=2, high=256)
+        self.schema, self.width, self.bins = schema, width, bins
+        self.projection = VariableProjection(len(schema), width=width, start=[0.0] * (3 * bins + 1))
+
+    def forward(self, features: Tensor, variables: Tensor) -> Spline:
+        """The densities of edges; see `Conditionals.forward`."""
+        numbers, bins = self.projection(features, variables), self.bins
+        location, log_scale = numbers[..., -2], numbers[..., -1]
+        return Spline(
+            numbers[..., :bins],
+            numbers[..., bins : 2 * bins],
+            numbers[..., 2 * bins : 3 * bins - 1],
+            location,
+            bounded(log_scale),
+        )

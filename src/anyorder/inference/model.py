@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from anyorder.errors import ConfigError
 from anyorder.heads.distributions import Conditionals, Distribution
 from anyorder.lattice.protocols import DecompositionProtocol
-from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.contracts import Features, MaskedNetwork, PathNetwork
 from anyorder.networks.paths import alike, edge_places, path_lists
 from anyorder.variables import Schema
 
@@ -66,6 +66,11 @@ class AnyOrderModel(nn.Module):
             raise ConfigError(
                 f"`network` and `conditionals` must have one width; got {network.width} and "
                 f"{conditionals.width}."
+            )
+        if getattr(network, "has_prior", False) != getattr(conditionals, "has_prior", False):
+            raise ConfigError(
+                "`network` and `conditionals` must both have a prior, or neither: give the "
+                "conditionals `components=prior.components`, or join the network with a prior."
             )
         ranked = getattr(protocol, "num_variables", None)
         if ranked not in (None, schema.num_variables):
@@ -130,7 +135,7 @@ class AnyOrderModel(nn.Module):
         for rows in alike(query, given).split(max_batch):  # little is padded
             path = network(x[rows], query[rows], given[rows], rank[rows])
             row, target = rows[path.row], path.target
-            log_prob = self.conditionals(path.features, target).log_prob(x[row, target])
+            log_prob = self.distribution(path.edges, target).log_prob(x[row, target])
             parts.append((log_prob, row, path.step, target))
         found = [torch.cat(column) for column in zip(*parts, strict=True)]
         order = found[1].argsort(stable=True)
@@ -147,18 +152,34 @@ class AnyOrderModel(nn.Module):
         Returns:
             A distribution an entry of `targets`.
         """
-        return self.conditionals(self.features(x, observed, targets), targets)
+        return self.distribution(self.features(x, observed, targets), targets)
 
-    def features(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """What the conditionals of `predict` are read from; of all variables by default.
+    def distribution(self, features: Features, variables: Tensor) -> Distribution:
+        """The conditionals of edges, from their features.
+
+        Args:
+            features: From `features`, `ask`, or the edges of a path. Shape ``(..., width)``.
+            variables: The variable of each edge. Shape ``(...)``.
+        """
+        found: Distribution = features.read_by(self.conditionals, variables)
+        return found
+
+    def features(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Features:
+        """Features that the conditionals of `predict` are read from; of all variables by default.
 
         Shape ``(batch, targets, width)``.
         """
         if isinstance(self.network, MaskedNetwork):
-            return self.network(x, observed, targets)
+            return Features(self.network(x, observed, targets))
         if targets is None:
             targets = torch.arange(self.num_variables, device=x.device).expand(len(x), -1)
-        return self.network.ask(self.network.encode(x, observed), targets)
+        return self.ask(self.network.encode(x, observed), targets)
+
+    def ask(self, state: Any, variables: Tensor) -> Features:
+        """Features of variables from the state of a path network; see `PathNetwork.ask`."""
+        network = self.network
+        assert isinstance(network, PathNetwork)
+        return Features(network.ask(state, variables), network.message(state, variables))
 
     def _walk(
         self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor, max_batch: int
@@ -203,7 +224,7 @@ class AnyOrderModel(nn.Module):
             rows, asked = row[part], target[part]
             observed = given[rows] | (query[rows] & (rank[rows] < step[part, None]))
             features, flat = self.features(x[rows], observed, asked), asked.flatten()
-            law = self.conditionals(features.flatten(0, 1), flat)  # as all heads take it
+            law = self.distribution(features.map(lambda part: part.flatten(0, 1)), flat)
             log_prob = law.log_prob(x[rows[:, None], asked].flatten())
             parts.append(log_prob.view_as(asked))
         return torch.cat(parts)

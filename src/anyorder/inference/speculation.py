@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.densities import EnergyConditionals
 from anyorder.heads.distributions import Distribution
+from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, checked_query
 from anyorder.lattice.random_sets import uniform
@@ -93,21 +93,22 @@ def _sample_group(
     known = passes = 0
     while known < length:
         left = path[:, known:]
-        draft_features = network.ask(state, left)
-        draft = model.conditionals(draft_features, left)
+        draft_features = model.ask(state, left)
+        draft = model.distribution(draft_features, left)
         values = draft.sample(generator=generator).to(x.dtype)
         passes, kept = passes + 1, left.shape[1]
         if kept > 1:
-            features = network(x.scatter(1, left, values), query, given, rank).features
-            causal = features.view(len(x), length, -1)[:, known:]
-            log_ratio = model.conditionals(causal, left).log_prob(values) - draft.log_prob(values)
+            edges = network(x.scatter(1, left, values), query, given, rank).edges
+            places = torch.arange(len(x) * length, device=x.device).view(len(x), length)
+            causal = edges[places[:, known:]]
+            log_ratio = model.distribution(causal, left).log_prob(values) - draft.log_prob(values)
             streak = _streak(log_ratio, generator)
             kept, passes = min(int(streak.min()) + 1, kept), passes + 1
             rejected = (streak < kept).nonzero().squeeze(1)
             # Rows that reject sample from the remainder; others keep their draft.
             last = left[rejected, kept - 1]
-            p = model.conditionals(causal[rejected, kept - 1], last)
-            q = model.conditionals(draft_features[rejected, kept - 1], last)
+            p = model.distribution(causal[rejected, kept - 1], last)
+            q = model.distribution(draft_features[rejected, kept - 1], last)
             values[rejected, kept - 1] = _remainder(p, q, generator).to(x.dtype)
         x = x.scatter(1, left[:, :kept], values[:, :kept])
         state = network.tell(state, left[:, :kept], values[:, :kept])

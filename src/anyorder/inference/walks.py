@@ -85,11 +85,10 @@ def _next(
     model: AnyOrderModel, x: Tensor, told: Tensor, given: Tensor, rank: Tensor, wanted: Tensor
 ) -> Distribution:
     """The conditional of the next variable of each path, without a cache."""
-    network = model.network
-    if isinstance(network, MaskedNetwork):
-        return model.conditionals(network(x, given | told, wanted[:, None])[:, 0], wanted)
-    path = network(x, told.scatter(1, wanted[:, None], True), given, rank)
-    return model.conditionals(path.features[path.target == wanted[path.row]], wanted)
+    if isinstance(model.network, MaskedNetwork):
+        return model.distribution(model.features(x, given | told, wanted[:, None])[:, 0], wanted)
+    path = model.network(x, told.scatter(1, wanted[:, None], True), given, rank)
+    return model.distribution(path.edges[path.target == wanted[path.row]], wanted)
 
 
 def _cached_steps(
@@ -111,6 +110,6 @@ def _cached_steps(
             alive, draws = rows, _draws(rows, n)
         if told is not None:
             state = network.tell(state, told[:, None], filled[draws, told][:, None])
-        features = network.ask(state, wanted[:, None])
-        yield draws, wanted, model.conditionals(features[:, 0], wanted)
+        features = model.ask(state, wanted[:, None])
+        yield draws, wanted, model.distribution(features[:, 0], wanted)
         told = wanted

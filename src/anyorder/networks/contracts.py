@@ -6,8 +6,11 @@ gives the features of all its factors; or it walks the path step by step with a 
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 
@@ -30,6 +33,85 @@ class MaskedNetwork(nn.Module, ABC):
         """
 
 
+@dataclass(frozen=True)
+class PriorMessage:
+    r"""Summary of p(x_i | x_e) under a prior, one an edge; see `Prior`.
+
+    A number has moments and a whole density, sum_k w_k N(mean_k, deviation_k^2), on the scale of
+    the prior. A category has a location and a log scale only: the log-odds of the second of two
+    levels, or the mean score of several. All are 0 for a variable that the prior does not model.
+
+    Args:
+        location: Mean, or log-odds. Shape ``(...)``.
+        log_scale: Log standard deviation. Shape ``(...)``.
+        log_weights: log w_k of the mixture components. Shape ``(..., components)``.
+        means: Shape ``(..., components)``.
+        log_deviations: Shape ``(..., components)``.
+    """
+
+    location: Tensor
+    log_scale: Tensor
+    log_weights: Tensor
+    means: Tensor
+    log_deviations: Tensor
+
+    @property
+    def components(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means and log deviations of the mixture components."""
+        return self.log_weights, self.means, self.log_deviations
+
+    def map(self, change: Callable[..., Tensor], *others: "PriorMessage") -> "PriorMessage":
+        """Changes every tensor, or joins it with those of other messages."""
+        names = [field.name for field in fields(self)]
+        return PriorMessage(*(change(*(getattr(m, n) for m in (self, *others))) for n in names))
+
+    def __getitem__(self, places: Any) -> "PriorMessage":
+        """Selects edges."""
+        return self.map(lambda part: part[places])
+
+
+@dataclass(frozen=True)
+class Features:
+    """Inputs of a head: a network's features of edges, and beside them a prior's message.
+
+    Args:
+        own: Shape ``(..., width)``.
+        prior: Message of the same edges; None without a prior.
+    """
+
+    own: Tensor
+    prior: PriorMessage | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.own.device
+
+    def __len__(self) -> int:
+        """Size of the first axis."""
+        return len(self.own)
+
+    def map(self, change: Callable[..., Tensor], *others: "Features") -> "Features":
+        """Changes every tensor, or joins it with those of others."""
+        priors = [other.prior for other in others if other.prior is not None]
+        prior = None if self.prior is None else self.prior.map(change, *priors)
+        return Features(change(self.own, *(other.own for other in others)), prior)
+
+    def __getitem__(self, places: Any) -> "Features":
+        """Selects edges."""
+        return self.map(lambda part: part[places])
+
+    def read_by(self, head: Callable[..., Any], variables: Tensor) -> Any:
+        """Distributions by a head; only heads beside a prior take its message."""
+        beside = () if self.prior is None else (self.prior,)
+        return head(self.own, variables, *beside)
+
+    @staticmethod
+    def cat(parts: "Sequence[Features]") -> "Features":
+        """Concatenates along the first axis."""
+        return parts[0].map(lambda *tensors: torch.cat(tensors), *parts[1:])
+
+
 class PathFeatures(NamedTuple):
     """Features along the paths of a batch, one an edge: a factor p(x_target | all before it).
 
@@ -43,10 +125,16 @@ class PathFeatures(NamedTuple):
     row: Tensor  # (edges,) the row of the batch
     step: Tensor  # (edges,) how many query variables are known before, 0 .. |query| - 1
     target: Tensor  # (edges,) the variable that is predicted
+    prior: PriorMessage | None = None  # of the edges
+
+    @property
+    def edges(self) -> Features:
+        """Inputs of the heads."""
+        return Features(self.features, self.prior)
 
 
 class State(Protocol):
-    """What a path network remembers of a batch of paths."""
+    """Memory of a path network for a batch of paths."""
 
     def expand(self, draws: int) -> Self:
         """The state of `draws` continuations of each row, neighbours in the batch."""
@@ -64,6 +152,9 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
     """Features of all factors of a question in one pass, or one by one with a cache."""
 
     width: int
+
+    has_prior: ClassVar[bool] = False
+    """Whether a prior's message comes with the features."""
 
     walks_any_order: ClassVar[bool] = True
     """Whether a path may take its variables in any order."""
@@ -104,6 +195,11 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
         Returns:
             Shape ``(batch, tokens, width)``.
         """
+
+    def message(self, state: StateT, variables: Tensor) -> PriorMessage | None:
+        """Message of a prior about the same variables, if the network is joined with one."""
+        del state, variables
+        return None
 
     @abstractmethod
     def tell(self, state: StateT, variables: Tensor, values: Tensor) -> StateT:

@@ -1,39 +1,38 @@
-"""What a joint normal distribution of all columns says of categories.
+"""One joint normal distribution over the scores of levels: the prior of categories.
 
-Levels stand for numbers, and numbers as they are. The mean of an indicator, given all that is
-known, is the best linear guess of its probability: what a regression on the known columns would
-say, for every set of known columns from one covariance.
+Each level of a category gets a number, its *score*, so that one normal distribution holds all
+columns. The mean of an indicator given all that is known is the best linear guess of its
+probability: a regression on the known columns, for every set of them, from one covariance.
 
-Each level of a category as a number, so that a normal distribution can have it beside others.
+Any two scores serve two levels. Several levels get those that correlate best with the other
+columns: the greatest sum of squared correlations with numbers and with indicators of other
+categories (each by its share of its category), which a singular value decomposition finds.
 
-Of two levels all numbers say the same. Several levels get those that go along best with the other
-columns: of all ways to number them, the one that tells most of numbers and of levels of other
-categories, by the sum of squared correlations (of levels each by its share of a category's), which
-a singular value decomposition finds.
-
-Reference: Gifi (1990), Nonlinear Multivariate Analysis: levels that are quantified.
+Reference: Gifi (1990), Nonlinear Multivariate Analysis: quantified levels.
 """
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from anyorder.priors.normals import Belief, NormalGuide
+from anyorder.networks.contracts import PriorMessage
+from anyorder.priors.contract import Prior, SummedPrior
+from anyorder.priors.normals import NormalPrior, Posterior
 from anyorder.priors.scales import Units
 from anyorder.variables import Schema, Variable
 
 READ, CELLS = 20_000, 2**23
-"""Rows and cells that are read, of as many as there are."""
+"""Largest number of rows and cells that are read."""
 
 FACETS = 64
-"""Levels of a category by which others are numbered; of more, each has few rows to tell of."""
+"""Most levels of a category by which others are scored; of more, each has few rows."""
 
 LEAST = 1e-6
-"""Of the deviation of numbers: of one level there is none."""
+"""Smallest deviation of scores: one level has none."""
 
-DOUBT = 5.0
-"""Rows without any relation beside those of each level: of few rows little is known."""
+PSEUDO_COUNTS = 5.0
+"""Rows without any relation beside those of each level: few rows tell little."""
 
 
 def level_scores(
@@ -44,14 +43,14 @@ def level_scores(
     *,
     sizes: Sequence[int],
 ) -> Tensor:
-    """Numbers for the levels of categories, of mean 0 and deviation 1 over the rows, in doubles.
+    """Scores of the levels of categories, of mean 0 and deviation 1 over the rows, in doubles.
 
     Args:
-        codes: Of the levels. Shape ``(rows, categories)``.
+        codes: Codes of the levels. Shape ``(rows, categories)``.
         numbers: Normal scores. Shape ``(rows, numbers)``.
-        have: Which are there, of the codes and then of the numbers.
-        weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
-        sizes: How many levels each category has.
+        have: False for missing values, of the codes and then of the numbers.
+        weights: Weights of the rows, in any unit. Shape ``(rows,)``.
+        sizes: Number of levels of each category.
 
     Returns:
         Shape ``(categories, most levels)``; 0 for levels that a category does not have.
@@ -86,7 +85,7 @@ def level_scores(
 
 
 def _shares(codes: Tensor, have: Tensor, weights: Tensor, size: int) -> Tensor:
-    """Of each level, half a row more than there are: none is impossible."""
+    """Share of each level, with half a row more than there are: none is impossible."""
     counts = torch.full((size,), 0.5, dtype=torch.float64, device=codes.device)
     counts.index_add_(0, codes[have], weights[have])
     return counts / counts.sum()
@@ -95,9 +94,9 @@ def _shares(codes: Tensor, have: Tensor, weights: Tensor, size: int) -> Tensor:
 def _facets(
     codes: Tensor, numbers: Tensor, have: Tensor, weights: Tensor, shares: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What categories are numbered by, times the weights of its rows; these; whose levels it is.
+    """Columns that levels are scored by, times the weights of the rows; these; their categories.
 
-    Numbers are nobody's. An indicator is divided by the root of its share, so that all of a
+    Numbers have category -1. An indicator is divided by the root of its share, so that all of a
     category count alike.
     """
     there = have[:, len(shares) :]
@@ -119,18 +118,18 @@ def _facets(
 
 
 def _followed(sums: Tensor, counted: Tensor, share: Tensor) -> Tensor:
-    """Of numbers for levels those that the means of all else follow best; any, if nothing does.
+    """Scores of levels that the means of all else follow best; any, if nothing does.
 
     Args:
-        sums: Of all else over the rows of each level. Shape ``(levels, facets)``.
+        sums: Sums of all else over the rows of each level. Shape ``(levels, facets)``.
         counted: Rows that have it.
-        share: Of each level.
+        share: Share of each level.
     """
     mean = sums.sum(dim=0) / counted.sum(dim=0).clamp(min=LEAST)
-    means = (sums - mean * counted) / (counted + DOUBT)
+    means = (sums - mean * counted) / (counted + PSEUDO_COUNTS)
     root = share.sqrt()[:, None]
     weighed = means * root
-    weighed = weighed - root * (root.T @ weighed)  # one number for all levels says nothing
+    weighed = weighed - root * (root.T @ weighed)  # one score for all levels tells nothing
     if not (weighed.abs() > LEAST).any():
         return torch.arange(len(share)).to(share)
     left = torch.linalg.svd(weighed, full_matrices=False)[0]
@@ -138,34 +137,35 @@ def _followed(sums: Tensor, counted: Tensor, share: Tensor) -> Tensor:
 
 
 SUREST, SHARE = 0.01, 0.3
-"""No level is less probable by the guide, or than this part of its share of the rows: lines lead
+"""Least probability of a level, or this part of its share of the rows if that is less: lines lead
 below 0 and above 1."""
 
 
-class LevelGuide(nn.Module):
-    """What categories are given other columns; nothing of numbers, which have a guide of their own.
+class LevelPrior(Prior):
+    """Categories given all other columns; numbers have a prior of their own.
+
+    The location of a message is the log-odds of the second of two levels, and the mean score of
+    several.
 
     Args:
         schema: The variables; context is not read.
 
     Example:
-        >>> guide = LevelGuide(Schema(tuple(Variable.categorical(n, ["no", "yes"]) for n in "ab")))
+        >>> prior = LevelPrior(Schema(tuple(Variable.categorical(n, ["no", "yes"]) for n in "ab")))
         >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]]).repeat(500, 1)
-        >>> guide.learn(x, torch.ones_like(x, dtype=torch.bool))
-        >>> belief = guide.believe(x[:1], torch.tensor([[True, False]]))
-        >>> logit, log_deviation = guide.ask(belief, torch.tensor([[1]])).unbind(dim=-1)
-        >>> logit.sigmoid().round(decimals=2)
+        >>> prior.fit(x, torch.ones_like(x, dtype=torch.bool))
+        >>> state = prior.encode(x[:1], torch.tensor([[True, False]]))
+        >>> prior.ask(state, torch.tensor([[1]])).location.sigmoid().round(decimals=2)
         tensor([[0.5000]])
     """
 
-    says = 2
     categories: Tensor
     place: Tensor
     has_two: Tensor
     scores: Tensor
 
     def __init__(self, schema: Schema) -> None:
-        super().__init__()
+        super().__init__(schema)
         asked = [variable for variable in schema if not variable.context]
         categories = [i for i, variable in enumerate(asked) if variable.kind == "categorical"]
         self.sizes = [asked[i].num_levels for i in categories]
@@ -177,72 +177,75 @@ class LevelGuide(nn.Module):
         self.register_buffer("has_two", has_two, persistent=False)
         self.register_buffer("scores", torch.zeros(len(categories), max([2, *self.sizes])))
         columns = Schema(tuple(Variable.continuous(variable.name) for variable in asked))
-        self.normal = NormalGuide(columns, most=1)
+        self.normal = NormalPrior(columns, most=1)
 
-    def learn(
+    def fit(
         self,
         x: Tensor,
         have: Tensor,
         weights: Tensor | None = None,
+        *,
         units: Units | None = None,  # noqa: ARG002
     ) -> None:
-        """Numbers the levels, and reads the normal off rows; see `NormalGuide.learn`.
-
-        Numbers stay normal scores, whatever their units are.
-        """
+        """Scores the levels and fits the normal; see `Prior.fit`. Numbers stay normal scores."""
         is_number = self.place < 0
         numbers, own = x[:, : len(is_number)][:, is_number], x[:, self.categories].long()
         there = torch.cat([have[:, self.categories], have[:, is_number]], dim=1)
         found = level_scores(own, numbers, there, weights, sizes=self.sizes)
         self.scores[:, : found.shape[1]] = found
-        self.normal.learn(self._as_numbers(x), have, weights)
+        self.normal.fit(self._as_numbers(x), have, weights)
 
-    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
-        """What is said of each variable of a path, given all before it; see `ask`.
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
+        """Message about each variable of a path; see `Prior.along`."""
+        found = self.normal.along(self._as_numbers(x), query=query, given=given, rank=rank)
+        return self._of_levels(found, torch.arange(given.shape[1], device=x.device))
 
-        See `PathNetwork.forward` for the arguments.
+    def encode(self, x: Tensor, given: Tensor) -> Posterior:
+        """Conditions on the evidence; see `Prior.encode`."""
+        return self.normal.encode(self._as_numbers(x), given)
 
-        Returns:
-            Shape ``(batch, vars, says)``.
-        """
-        said = self.normal.along(self._as_numbers(x), query=query, given=given, rank=rank)
-        return self._of_levels(said, torch.arange(given.shape[1], device=x.device))
+    def tell(self, state: Posterior, variables: Tensor, values: Tensor) -> Posterior:
+        """Conditions on more variables; see `Prior.tell`."""
+        return self.normal.tell(state, variables, self._numbered(variables, values))
 
-    def believe(self, x: Tensor, given: Tensor) -> Belief:
-        """What is believed once the evidence is known; see `PathNetwork.encode`."""
-        return self.normal.believe(self._as_numbers(x), given)
+    def ask(self, state: Posterior, variables: Tensor) -> PriorMessage:
+        """Message about variables; see `Prior.ask`."""
+        return self._of_levels(self.normal.ask(state, variables), variables)
 
-    def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
-        """After some variables became known; see `PathNetwork.tell`."""
-        return self.normal.tell(belief, variables, self._numbered(variables, values))
-
-    def ask(self, belief: Belief, variables: Tensor) -> Tensor:
-        """Of a category with two levels the logit of the second, of others the mean number.
-
-        Beside it the log deviation of the number. Both are 0 for what is no category.
-
-        Returns:
-            Shape ``(batch, tokens, says)``.
-        """
-        return self._of_levels(self.normal.ask(belief, variables), variables)
-
-    def _of_levels(self, moments: Tensor, variables: Tensor) -> Tensor:
-        mean, log_deviation = moments[..., 0], moments[..., 1]
+    def _of_levels(self, message: PriorMessage, variables: Tensor) -> PriorMessage:
+        """The message about levels from that about their scores."""
+        mean = message.location
         low, high = self.scores[self.place[variables], :2].unbind(dim=-1)
         usual, guess = -low / (high - low), (mean - low) / (high - low)
         least, most = SHARE * usual, 1 - SHARE * (1 - usual)
         share = guess.clamp(min=least.clamp(max=SUREST), max=most.clamp(min=1 - SUREST))
-        said = torch.where(self.has_two[variables], share.logit(), mean)
+        location = torch.where(self.has_two[variables], share.logit(), mean)
         is_number = self.place[variables] < 0
-        found = torch.stack([said, log_deviation], dim=-1)
-        return found.masked_fill(is_number.unsqueeze(-1), 0)
+        moments = (part.masked_fill(is_number, 0) for part in (location, message.log_scale))
+        return PriorMessage(*moments, *(part[..., :0] for part in message.components))
 
     def _as_numbers(self, x: Tensor) -> Tensor:
         x = x[:, : len(self.place)]
         return self._numbered(torch.arange(len(self.place), device=x.device), x)
 
     def _numbered(self, variables: Tensor, values: Tensor) -> Tensor:
-        """Values with levels as their numbers; what is missing may have any code."""
+        """Values with levels as their scores; a missing value may have any code."""
         codes = values.long().clamp(0, self.scores.shape[1] - 1)
         levels = self.scores[self.place[variables], codes]
         return torch.where(self.place[variables] < 0, values.to(levels.dtype), levels)
+
+
+MOST_COLUMNS = 1200
+"""Most columns of a prior: a decomposition of their covariance for each row takes their cube."""
+
+
+def default_prior(schema: Schema) -> SummedPrior | None:
+    """Prior of a table: of numbers, if there are several; of categories beside any other column."""
+    asked = [variable for variable in schema if not variable.context]
+    numbers = sum(variable.kind == "continuous" for variable in asked)
+    found: list[Prior] = []
+    if 2 <= numbers <= MOST_COLUMNS:
+        found.append(NormalPrior(schema))
+    if 2 <= len(asked) <= MOST_COLUMNS and numbers < len(asked):
+        found.append(LevelPrior(schema))
+    return SummedPrior(schema, found) if found else None

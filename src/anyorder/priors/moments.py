@@ -1,11 +1,11 @@
-"""The mean and covariance of a normal distribution from few rows, with gaps.
+"""Mean and covariance of a normal distribution from few rows, with missing values.
 
-Pairs of columns, each by the rows that have both, would make no covariance at all, and that of few
-rows takes chance for law: conditioned on many numbers either is certain of what is wrong. So gaps
-are filled by what is believed of them (expectation maximisation), and beside the rows stand some
-more of which is known only that normal scores have mean 0 and deviation 1; how many, rows say that
-were left out. To fill gaps takes the number of columns cubed for each row: where columns are many,
-pairs have to do, and directions in which they contradict each other are made flat.
+Pairs of columns, each by the rows that have both, need not make a covariance at all, and that of
+few rows takes chance for law: conditioned on many numbers either is certain of what is wrong. So
+missing values are filled by their expectations (expectation maximisation), and pseudo-counts of a
+standard normal stand beside the rows; their number is chosen by left-out rows. Filling takes the
+number of columns cubed for each row: where columns are many, pairs have to do, and directions in
+which they contradict each other are made flat.
 
 Reference: Dempster, Laird and Rubin (1977), section 4.1.
 """
@@ -14,41 +14,41 @@ import torch
 from torch import Tensor
 
 PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""Rows that the prior counts for, of which the best is taken."""
+"""Candidates for the pseudo-counts of the standard normal."""
 
 CAUTIOUS = 10.0
-"""That of too few rows to leave some out."""
+"""Pseudo-counts beside too few rows to leave some out."""
 
 FOLDS, FEWEST = 3, 10
-"""Parts of the rows that are left out in turn, and the fewest rows for that."""
+"""Number of folds, and the fewest rows for them."""
 
 MOST = 4000
-"""Rows by which the prior is chosen, and rows with gaps that are read at most."""
+"""Most rows by which pseudo-counts are chosen, and most rows with missing values that are read."""
 
 ROUNDS, FILLED = 20, 64
-"""Of filling gaps, and the most columns of which gaps are filled."""
+"""Rounds of filling missing values, and the most columns for that."""
 
 FLATTEST = 1e-3
-"""Of the eigenvalues of pairs, in deviations: what is less, or below 0, is their contradiction."""
+"""Least eigenvalue of pairs, in deviations: what is less, or below 0, is their contradiction."""
 
 ENTRIES = 2**22
-"""Of covariances that are decomposed at a time: 32 megabytes."""
+"""Entries of covariances that are decomposed at a time: 32 megabytes."""
 
 Moments = tuple[Tensor, Tensor]
 """Center and covariance."""
 
 
 def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Moments, float, float]:
-    """Center and covariance of normal scores, in doubles; the rows that were read, and the prior's.
+    """Center and covariance of normal scores, in doubles; number of rows, and pseudo-counts.
 
     Args:
-        z: Scores; those that are not there are not read. Shape ``(rows, numbers)``.
-        have: Which are there. Shape ``(rows, numbers)``.
-        weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
+        z: Scores; missing ones are not read. Shape ``(rows, numbers)``.
+        have: False for missing values. Shape ``(rows, numbers)``.
+        weights: Weights of the rows, in any unit. Shape ``(rows,)``.
     """
     z, have, weights = used_rows(z, have, weights)
-    # Gaps at the mean weaken what columns share, in rows that are read and rows that are left out
-    # alike: the prior that suits both is found without filling them.
+    # Missing values at the mean weaken correlations in the rows of the fit and in left-out rows
+    # alike: the pseudo-counts that suit both are found without filling them.
     prior = _best_prior(z[:MOST], weights[:MOST])
     exact = have.all() or z.shape[1] <= FILLED
     moments = (_fitted if exact else _by_pairs)(z, have, weights, prior)
@@ -56,7 +56,7 @@ def normal_moments(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Moments, f
 
 
 def used_rows(z: Tensor, have: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of some weight in doubles, those with gaps not too many, weights in rows."""
+    """Rows of some weight in doubles, not too many with missing values, and weights in rows."""
     used = weights > 0
     z, have, weights = z[used].double().masked_fill(~have[used], 0), have[used], weights[used]
     weights = in_rows(weights)
@@ -77,7 +77,7 @@ def _best_prior(z: Tensor, weights: Tensor) -> float:
         return CAUTIOUS
     fold, have = torch.arange(len(z), device=z.device) % FOLDS, torch.ones_like(z).bool()
 
-    def surprise(prior: float) -> float:
+    def loss(prior: float) -> float:
         total = 0.0
         for number in range(FOLDS):
             out = fold == number
@@ -85,7 +85,7 @@ def _best_prior(z: Tensor, weights: Tensor) -> float:
             total -= float(weights[out] @ log_densities(z[out], have[out], *moments))
         return total
 
-    return min(PRIORS, key=surprise)
+    return min(PRIORS, key=loss)
 
 
 def _fitted(z: Tensor, have: Tensor, weights: Tensor, prior: float) -> Moments:
@@ -116,7 +116,7 @@ def _by_pairs(z: Tensor, have: Tensor, weights: Tensor, prior: float) -> Moments
 def _filled(
     z: Tensor, have: Tensor, weights: Tensor, center: Tensor, covariance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rows without gaps, and the sum over rows of what stays unknown."""
+    """Rows with missing values at their mean, and the sum over rows of the covariance left."""
     away, filled = (z - center).masked_fill(~have, 0), center.repeat(len(z), 1)
     unknown = torch.zeros_like(covariance)
     for rows in bunches(len(z), covariance.numel(), z.device):
@@ -127,15 +127,15 @@ def _filled(
 
 
 def conditioned(covariance: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What known numbers say of all, and the covariance that is left, for several sets of them.
+    """Gain and remaining covariance of a normal given some of its numbers, for several sets.
 
     Args:
         covariance: One or several. Shape ``(..., numbers, numbers)``.
-        known: Shape ``(sets, numbers)``.
+        known: True for the given numbers. Shape ``(sets, numbers)``.
 
     Returns:
         The gain, by which known numbers less their means are multiplied to move the means of all;
-        what is left; and the Cholesky factor of what is known, with ones for all else.
+        the covariance left; and the Cholesky factor of the known part, with ones for all else.
         Shapes ``(..., sets, numbers, numbers)``.
     """
     covariance = covariance.unsqueeze(-3)
@@ -151,12 +151,12 @@ def _known_factor(cross: Tensor, known: Tensor) -> Tensor:
 
 
 def bunches(rows: int, entries: int, device: torch.device) -> tuple[Tensor, ...]:
-    """The rows in parts of which each may have so many entries of covariances in memory."""
+    """Splits rows, each with so many entries of covariances, into parts that fit into memory."""
     return torch.arange(rows, device=device).split(max(1, ENTRIES // max(1, entries)))
 
 
 def log_densities(z: Tensor, have: Tensor, center: Tensor, covariance: Tensor) -> Tensor:
-    """Of what rows have, up to the power of tau that it has numbers. Shape ``(rows,)``."""
+    """Log densities of what rows have, up to powers of tau. Shape ``(rows,)``."""
     away = (z - center).masked_fill(~have, 0)
     if have.all():
         return from_factor(torch.linalg.cholesky(covariance), away)

@@ -1,16 +1,15 @@
-"""Several normal distributions of numbers, from few rows, with gaps.
+"""Fit of a mixture of normal distributions to few rows, with missing values.
 
-One normal knows lines; several know bends, clusters and where numbers scatter more. It is grown:
-every normal is split in two along its longest axis, all are fitted anew by expectation
-maximisation, and so on as long as rows that were left out become more probable. The covariance of a
-part of the rows leans on the shape of that of all of them, at its own size: a part that scatters
-little must not be taken for one that scatters as much as all. Gaps are drawn before each halving
-from what is believed by then: to count all that they may be, in every round, takes minutes where
-they are many.
+One normal knows lines; several know bends, clusters and where numbers scatter more. The mixture is
+grown: every normal is split in two along its longest axis, all are fitted anew by expectation
+maximisation, and so on as long as left-out rows become more probable. The covariance of each normal
+is shrunk towards the shape of that of all rows, at its own size: a part that scatters little must
+not be taken for one that scatters as much as all. Missing values are sampled before each split from
+the mixture so far: their full expectation in every round takes minutes where they are many.
 
 References:
     Dempster, Laird and Rubin (1977), section 4.3: mixtures.
-    Celeux and Diebolt (1985): gaps that are drawn.
+    Celeux and Diebolt (1985): stochastic EM, which samples missing values.
 """
 
 import math
@@ -22,36 +21,36 @@ from torch import Tensor
 from anyorder.priors.moments import bunches, conditioned, log_densities, normal_moments, used_rows
 
 READ, READ_AT_LAST = 20_000, 50_000
-"""Rows by which normals are grown, and by which they are fitted at last, of those there are."""
+"""Most rows by which normals are grown, and by which they are fitted at last."""
 
 ENTRIES = 2**18
-"""Of noise that are computed at a time: they stay in a processor's cache."""
+"""Entries of noise that are computed at a time: they stay in a processor's cache."""
 
 ROUNDS = 15
-"""Of expectation maximisation, after each split."""
+"""Rounds of expectation maximisation after each split."""
 
 LEFT_OUT, FEWEST = 4, 40
 """One row of so many is left out to see when to stop, and the fewest rows for that."""
 
-LEANING = 0.5
-"""Rows that the covariance of all counts for in each, as a share of the numbers."""
+PRIOR_STRENGTH = 0.5
+"""Pseudo-counts of the covariance of all rows in that of each normal, a number."""
 
 APART = 0.5
-"""How far the halves of a normal begin from its middle, in deviations along its longest axis."""
+"""Distance of the halves of a normal from its center, in deviations along its longest axis."""
 
 LEAST = 1e-6
-"""Of the eigenvalues of covariances, in deviations: no number is taken for known from the rest."""
+"""Least eigenvalue of covariances, in deviations: no number is known from the rest."""
 
 
 class NormalMixture(NamedTuple):
-    """Some normals.
+    """A mixture of normals.
 
     Args:
         log_weights: Shape ``(normals,)``.
         centers: Shape ``(normals, numbers)``.
         covariances: Shape ``(normals, numbers, numbers)``.
-        rows: By which the center of each is found. Shape ``(normals,)``.
-        leaning: More rows by which its covariance is. Shape ``(normals,)``.
+        rows: Rows behind the center of each. Shape ``(normals,)``.
+        pseudo_counts: More rows behind its covariance. Shape ``(normals,)``.
         read: Rows that were read, for all normals.
     """
 
@@ -59,17 +58,17 @@ class NormalMixture(NamedTuple):
     centers: Tensor
     covariances: Tensor
     rows: Tensor
-    leaning: Tensor
+    pseudo_counts: Tensor
     read: float
 
     def logs(self, z: Tensor, have: Tensor) -> Tensor:
-        """Of each normal's weight times its density, but for tau. Shape ``(rows, normals)``."""
+        """Log of weight times density of each normal, but for tau. Shape ``(rows, normals)``."""
         pairs = zip(self.centers, self.covariances, strict=True)
         each = [log_densities(z, have, *moments) for moments in pairs]
         return torch.stack(each, dim=1) + self.log_weights
 
     def halved(self) -> "NormalMixture":
-        """Each split along its longest axis."""
+        """Splits each normal along its longest axis."""
         sizes, axes = torch.linalg.eigh(self.covariances)
         step = APART * sizes[:, -1:].clamp(min=0).sqrt() * axes[:, :, -1]
         return NormalMixture(
@@ -77,12 +76,12 @@ class NormalMixture(NamedTuple):
             torch.cat([self.centers - step, self.centers + step]),
             torch.cat([self.covariances] * 2),
             torch.cat([self.rows / 2] * 2),
-            torch.cat([self.leaning] * 2),
+            torch.cat([self.pseudo_counts] * 2),
             self.read,
         )
 
     def completed(self, z: Tensor, have: Tensor) -> Tensor:
-        """Rows with their gaps drawn, the same every time: rows drawn alone, moved to what is."""
+        """Samples missing values, the same every time: whole rows, moved to what is known."""
         if have.all():
             return z
         source = torch.Generator().manual_seed(0)
@@ -95,10 +94,10 @@ class NormalMixture(NamedTuple):
             mine = (which == number).nonzero().squeeze(1)
             alone = center + noise[mine] @ torch.linalg.cholesky(covariance).T
             for part in bunches(len(mine), covariance.numel(), z.device):
-                rows, drawn = mine[part], alone[part]
+                rows, sampled = mine[part], alone[part]
                 gain, _, _ = conditioned(covariance, have[rows])
-                away = (z[rows] - drawn).masked_fill(~have[rows], 0)
-                moved = drawn + (away[:, None] @ gain)[:, 0]
+                away = (z[rows] - sampled).masked_fill(~have[rows], 0)
+                moved = sampled + (away[:, None] @ gain)[:, 0]
                 found[rows] = torch.where(have[rows], z[rows], moved)
         return found
 
@@ -106,15 +105,15 @@ class NormalMixture(NamedTuple):
 def normal_mixture(
     z: Tensor, have: Tensor, weights: Tensor, *, most: int, log_slopes: Tensor | None = None
 ) -> tuple[NormalMixture, float]:
-    """As many normals as the rows bear out, in doubles, and how probable they make left-out rows.
+    """Fits as many normals as raise the left-out likelihood; gives them, in doubles, and that.
 
     Args:
-        z: Numbers of about mean 0 and deviation 1; those that are not there are not read.
+        z: Numbers of about mean 0 and deviation 1; missing ones are not read.
             Shape ``(rows, numbers)``.
-        have: Which are there. Shape ``(rows, numbers)``.
-        weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
-        most: Of normals.
-        log_slopes: Of the scale on which densities are counted, if another. Shape of `z`.
+        have: False for missing values. Shape ``(rows, numbers)``.
+        weights: Weights of the rows, in any unit. Shape ``(rows,)``.
+        most: Largest number of normals.
+        log_slopes: Log slopes of the scale on which densities are counted. Shape of `z`.
     """
     one = _single(z, have, weights)
     factors = (torch.zeros_like(z) if log_slopes is None else log_slopes).masked_fill(~have, 0)
@@ -155,20 +154,20 @@ def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
 
 
 def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor) -> NormalMixture:
-    """Expectation maximisation on rows without gaps, from what was found before."""
+    """Expectation maximisation on complete rows, from a mixture that was found before."""
     everything, size = one.covariances[0], z.shape[1]
-    deviation, prior = everything.diagonal().sqrt(), LEANING * size
+    deviation, prior = everything.diagonal().sqrt(), PRIOR_STRENGTH * size
     precision = torch.linalg.inv(everything)
     for _ in range(ROUNDS):
         rows, sums, squares = _sums(found, z, weights)
         centers = sums / rows.clamp(min=torch.finfo(rows.dtype).tiny)[:, None]
         scatters = squares - sums[:, :, None] * centers[:, None]
-        # How much each scatters beside all of them, with one row more that scatters as much; no
-        # more than they: a few rows that break a law would be taken for ones that know none.
+        # How much each scatters relative to all, with one row more that scatters as much; at most
+        # as much: a few rows that break a law would be taken for ones that follow none.
         beside = ((scatters * precision).sum(dim=(1, 2)) / size + 1) / (rows + 1)
         beside = beside.clamp(max=1)
-        leaning = scatters + prior * beside[:, None, None] * everything
-        covariances = _floored(leaning / (rows + prior)[:, None, None], deviation)
+        shrunk = scatters + prior * beside[:, None, None] * everything
+        covariances = _floored(shrunk / (rows + prior)[:, None, None], deviation)
         logs = (rows / rows.sum()).log()
         priors, read = torch.full_like(rows, prior), float(rows.sum())
         found = NormalMixture(logs, centers, covariances, rows, priors, read)
@@ -176,7 +175,7 @@ def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor
 
 
 def _sums(found: NormalMixture, z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of rows, numbers and their products, shared out among the normals, in a pass over the rows.
+    """Sums of rows, numbers and their products by the responsibility of each normal.
 
     Shapes ``(normals,)``, ``(normals, numbers)`` and ``(normals, numbers, numbers)``.
     """
@@ -203,7 +202,7 @@ def _sums(found: NormalMixture, z: Tensor, weights: Tensor) -> tuple[Tensor, Ten
 
 
 def _floored(covariances: Tensor, deviation: Tensor) -> Tensor:
-    """With no direction in which next to nothing is unknown, or which single precision loses."""
+    """Raises eigenvalues that are next to nothing, or that single precision loses."""
     sizes, axes = torch.linalg.eigh(covariances / deviation / deviation[:, None])
     lost = 2 * sizes.shape[-1] * torch.finfo(torch.float32).eps * sizes[:, -1:]
     held = (axes * sizes.clamp(min=LEAST).maximum(lost).unsqueeze(-2)) @ axes.mT

@@ -1,16 +1,17 @@
-"""Some joint normal distributions of numbers: the mean and deviation of each given any others.
+r"""Mixtures of joint normal distributions: the prior of numbers.
 
 They know lines, bends and clusters from few rows, where a network needs many to learn them. All
 factors of a normal along a path come from one Cholesky decomposition: with the variables in the
-order in which they become known, Sigma = L L', the factor of the k-th has the mean of what L's row
-makes of those before it, and the deviation L_kk. What has become known before says how much each
-normal counts. So a number given others has a *bell* of each normal: its share, mean and deviation.
+order in which they become known, Sigma = L L', the k-th given those before it has
 
-Normals have read the rows that a network is trained on, and know them better than others: the
-network would learn to believe them too much. So along the paths of training each is asked what it
-would say had it not read its part of the row, which takes off a multiple of one outer product.
+    mean = mu_k + sum_{j<k} L_kj noise_j,    deviation = L_kk,    noise = L^-1 (x - mu),
 
-What normal distributions of numbers say of each row, as more and more of it becomes known.
+and the weight of each normal is that of the mixture times its density of all that is known. So a
+number given others has one *component* of each normal: its weight, mean and deviation.
+
+The normals have read the rows that a network is trained on: the network would learn to trust them
+too much. So in training the message about a row is that of normals which have not read it, each by
+its responsibility for the row: that takes off a multiple of one outer product.
 """
 
 from dataclasses import dataclass, replace
@@ -18,31 +19,33 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from anyorder.networks.contracts import PriorMessage
+from anyorder.priors.contract import Prior
 from anyorder.priors.moments import bunches, conditioned, from_factor, in_rows, log_densities
 from anyorder.priors.normal_mixture import normal_mixture
 from anyorder.priors.scales import Units, UnitScales, chosen_units
 from anyorder.variables import Schema
 
 LEAST = 1e-4
-"""Of the deviations of numbers given others, which rounding could make nothing."""
+"""Smallest deviation of a number given others, which rounding could make 0."""
 
 
 @dataclass(frozen=True)
-class Belief:
-    """What is believed of the numbers of each row, given what is known by now.
+class Posterior:
+    """Distribution of the numbers of each row under each normal, given what is known by now.
 
-    Covariances depend on what is known, not on its values: rows that know the same are a group and
-    share one. What is told after the evidence takes off the outer product of one column a time, so
-    columns are kept in place of a covariance that is changed at every step.
+    Covariances depend on which numbers are known, not on their values: rows that know the same are
+    a group and share one. Each number that is told after the evidence takes off the outer product
+    of one column: columns are kept in place of a covariance that changes at every step.
 
     Args:
-        logs: Of the weight of each normal, up to a constant. Shape ``(normals, rows)``.
+        logs: Log weight of each normal, up to a constant. Shape ``(normals, rows)``.
         mean: Shape ``(normals, rows, numbers)``.
-        group: Of each row. Shape ``(rows,)``.
+        group: Group of each row. Shape ``(rows,)``.
         covariance: Given the evidence. Shape ``(normals, sets, numbers, numbers)``.
-        evidence: Which of these is a group's. Shape ``(groups,)``.
-        columns: That were taken off it. Shape ``(normals, groups, told, numbers)``.
-        variances: What is left on the diagonal. Shape ``(normals, groups, numbers)``.
+        evidence: Place of each group in `covariance`. Shape ``(groups,)``.
+        columns: Columns that were taken off. Shape ``(normals, groups, told, numbers)``.
+        variances: Diagonal of what is left. Shape ``(normals, groups, numbers)``.
     """
 
     logs: Tensor
@@ -53,22 +56,17 @@ class Belief:
     columns: Tensor
     variances: Tensor
 
-    @property
-    def rows(self) -> Tensor:
-        """Their numbers."""
-        return torch.arange(len(self.group), device=self.group.device)
-
-    def at(self, rows: Tensor) -> "Belief":
-        """That of some rows."""
+    def at(self, rows: Tensor) -> "Posterior":
+        """Selects rows."""
         return replace(
             self, logs=self.logs[:, rows], mean=self.mean[:, rows], group=self.group[rows]
         )
 
-    def told(self, place: Tensor, values: Tensor, counts: Tensor) -> "Belief":
-        """After one number of each row became known.
+    def told(self, place: Tensor, values: Tensor, counts: Tensor) -> "Posterior":
+        """Conditions on one more number of each row.
 
         Args:
-            place: Which. Shape ``(rows,)``.
+            place: Which number. Shape ``(rows,)``.
             values: Shape ``(rows,)``.
             counts: False where nothing became known. Shape ``(rows,)``.
         """
@@ -82,12 +80,12 @@ class Belief:
         variance = column.gather(2, here).squeeze(-1).clamp(min=LEAST**2)
         taken = column * (is_told / variance.sqrt()).unsqueeze(-1)
         gain = taken / variance.sqrt().unsqueeze(-1)
-        surprise = values.to(gain.dtype) - self.mean[:, self.rows, place]
-        surprise = surprise.masked_fill(~counts, 0)
-        likely = -0.5 * (surprise.square() / variance[:, group] + variance[:, group].log())
-        return Belief(
-            logs=self.logs + likely.masked_fill(~counts, 0),
-            mean=self.mean + gain[:, group] * surprise.unsqueeze(-1),
+        rows = torch.arange(len(place), device=place.device)
+        error = (values.to(gain.dtype) - self.mean[:, rows, place]).masked_fill(~counts, 0)
+        log_density = -0.5 * (error.square() / variance[:, group] + variance[:, group].log())
+        return Posterior(
+            logs=self.logs + log_density.masked_fill(~counts, 0),
+            mean=self.mean + gain[:, group] * error.unsqueeze(-1),
             group=group,
             covariance=self.covariance,
             evidence=self.evidence[parent],
@@ -107,50 +105,49 @@ class Belief:
 
 
 FEWEST = 100
-"""Rows that can tell whether units are better than normal scores."""
+"""Fewest rows by which units or normal scores are chosen."""
 
 MANY = 1e9
-"""Rows of which one more or less does not count: those of a normal that has read none."""
+"""Rows of a normal that is not fitted yet: one more or less does not count."""
 
 FARTHEST = 1e4
-"""No score is as far out: the bounds of a number of which nothing was seen."""
+"""Bound of a number of which no value was seen: no score is as far out."""
 
 MOST_NORMALS, MOST_ENTRIES = 32, 2**17
-"""Normals at most, and entries of their covariances: all are decomposed for every row."""
+"""Largest number of normals, and of entries of their covariances, which are decomposed a row."""
 
 FEW_NORMALS = 4
-"""Of which units are chosen by: to grow all of them for every choice takes minutes."""
+"""Normals by which units are chosen: to grow all of them for every choice takes minutes."""
 
-NO_SHARE = -1e4
-"""The log share of a bell that is not there."""
+NO_WEIGHT = -1e4
+"""Log weight of a component that is not there."""
 
 NOTHING = 1e-9
-"""What is left of a normal without the only row that it was of."""
+"""Share of its rows that a normal keeps without its only row."""
 
 
 def most_normals(numbers: int, most: int = MOST_NORMALS) -> int:
-    """Normals that a guide of so many numbers has room for."""
+    """Number of normals that a prior of so many numbers has room for."""
     return max(1, min(most, MOST_ENTRIES // max(1, numbers**2)))
 
 
-class NormalGuide(nn.Module):
-    """What numbers are given others, in units; nothing of other variables.
+class NormalPrior(Prior):
+    """Mixture of normals over the numbers of a table, in units or normal scores.
 
-    A mean stays where its number was in the rows that were learnt from: lines lead anywhere.
+    A mean stays within the range of its number in the rows of the fit: lines lead anywhere.
 
     Args:
         schema: Its continuous variables are the numbers; context is not read.
-        most: Normals at most.
+        most: Largest number of normals.
 
     Example:
         >>> from anyorder.variables import Variable
-        >>> guide = NormalGuide(Schema((Variable.continuous("a"), Variable.continuous("b"))))
+        >>> prior = NormalPrior(Schema((Variable.continuous("a"), Variable.continuous("b"))))
         >>> a = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-        >>> guide.learn(torch.stack([a, a / 2], dim=1), torch.ones(1000, 2, dtype=torch.bool))
-        >>> known = torch.tensor([[True, False]])
-        >>> belief = guide.believe(torch.tensor([[2.0, 0.0]]), known)
-        >>> mean, log_deviation, *bells = guide.ask(belief, torch.tensor([[1]])).unbind(dim=-1)
-        >>> mean.round(decimals=2)
+        >>> prior.fit(torch.stack([a, a / 2], dim=1), torch.ones(1000, 2, dtype=torch.bool))
+        >>> given = torch.tensor([[True, False]])
+        >>> state = prior.encode(torch.tensor([[2.0, 0.0]]), given)
+        >>> prior.ask(state, torch.tensor([[1]])).location.round(decimals=2)
         tensor([[1.]])
     """
 
@@ -162,11 +159,12 @@ class NormalGuide(nn.Module):
     centers: Tensor
     covariances: Tensor
     rows: Tensor
-    leaning: Tensor
+    pseudo_counts: Tensor
     seen: Tensor
 
     def __init__(self, schema: Schema, *, most: int = MOST_NORMALS) -> None:
-        super().__init__()
+        super().__init__(schema)
+        self.most = most
         asked = [variable for variable in schema if not variable.context]
         numbers = [i for i, variable in enumerate(asked) if variable.kind == "continuous"]
         place = torch.zeros(len(asked), dtype=torch.long)
@@ -178,41 +176,41 @@ class NormalGuide(nn.Module):
         self.register_buffer("is_number", is_number, persistent=False)
         size = len(numbers)
         self.scales = UnitScales(size)
-        most = most_normals(size, most)
-        # What is not needed has no weight, and is not looked at.
-        self.register_buffer("weights", torch.eye(most)[0])
-        self.register_buffer("centers", torch.zeros(most, size))
-        self.register_buffer("covariances", torch.eye(size).repeat(most, 1, 1))
-        self.register_buffer("rows", torch.full((most,), MANY))
-        self.register_buffer("leaning", torch.zeros(most))
+        self.components = count = most_normals(size, most)
+        # Normals that are not needed have no weight, and are not read.
+        self.register_buffer("weights", torch.eye(count)[0])
+        self.register_buffer("centers", torch.zeros(count, size))
+        self.register_buffer("covariances", torch.eye(size).repeat(count, 1, 1))
+        self.register_buffer("rows", torch.full((count,), MANY))
+        self.register_buffer("pseudo_counts", torch.zeros(count))
         ends = torch.tensor([-FARTHEST, FARTHEST])
         self.register_buffer("seen", ends[:, None].repeat(1, size))
 
-    def learn(
+    @property
+    def number_scales(self) -> UnitScales:
+        """Scales of the numbers."""
+        return self.scales
+
+    def fit(
         self,
         x: Tensor,
         have: Tensor,
         weights: Tensor | None = None,
+        *,
         units: Units | None = None,
     ) -> None:
-        """Reads the normals off rows; see `normal_mixture`.
+        """Fits the normals to rows; see `Prior.fit` and `normal_mixture`.
 
-        Args:
-            x: Values. Shape ``(rows, columns)``.
-            have: Which are there. Shape ``(rows, vars)``.
-            weights: Of the rows. Shape ``(rows,)``.
-            units: What the numbers are in the units of their columns; normals are of these where
-                that makes left-out rows more probable.
+        Numbers are taken in their units where that makes left-out rows more probable.
         """
         there = have[:, self.numbers]
         weights = there.new_ones(len(x), dtype=torch.float64) if weights is None else weights
         values = x[:, self.numbers].double()
-        most = len(self.weights)
         self.scales.reset()
         if units is not None and in_rows(weights).sum() >= FEWEST:
             self.scales.measure(values, there & (weights > 0)[:, None], units)
             values = self._measured(values, there, weights)
-        found, _ = normal_mixture(values, there, weights, most=most)
+        found, _ = normal_mixture(values, there, weights, most=self.components)
         gone = ~there | (weights <= 0)[:, None]
         empty = gone.all(dim=0)
         self.seen[0] = values.masked_fill(gone, FARTHEST).amin(0).masked_fill(empty, -FARTHEST)
@@ -222,18 +220,18 @@ class NormalGuide(nn.Module):
         self.weights.zero_()
         for buffer, part in zip(self._parts(), (shares, *found[1:3]), strict=True):
             buffer[: int(some.sum())] = part[some].to(buffer)
-        # Training draws any row: each is forgotten as one of all, not of those that were read.
+        # Training samples any row: each is taken off as one of all, not of those that were read.
         equal = (weights > 0).sum() / max(found.read, 1.0)
-        for buffer, part in ((self.rows, found.rows), (self.leaning, found.leaning)):
+        for buffer, part in ((self.rows, found.rows), (self.pseudo_counts, found.pseudo_counts)):
             buffer[: int(some.sum())] = (equal * part)[some].to(buffer)
 
     def _measured(self, z: Tensor, have: Tensor, weights: Tensor) -> Tensor:
-        """All numbers in units, some, or none, by how probable few normals make left-out rows.
+        """All numbers in units, some, or none, by the left-out likelihood of few normals.
 
         Args:
             z: Normal scores. Shape ``(rows, numbers)``.
-            have: Which are there.
-            weights: Of the rows. Shape ``(rows,)``.
+            have: False for missing values.
+            weights: Weights of the rows. Shape ``(rows,)``.
         """
         units, slopes = self.scales.to_units(z), self.scales.log_slopes(z)
         chosen = chosen_units(z, units, slopes, have, weights)
@@ -249,32 +247,20 @@ class NormalGuide(nn.Module):
         self.scales.reset(keep=best)
         return torch.where(best, units, z)
 
-    @property
-    def says(self) -> int:
-        """Numbers that it says of a variable; see `ask`."""
-        return 2 + 3 * len(self.weights)
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
+        """Message about each variable of a path; see `Prior.along`."""
+        rank, normals = rank.expand(given.shape), self._normals()
+        parts = [
+            self._along(x[rows], query[rows], given[rows], rank[rows], *normals)
+            for rows in bunches(len(x), normals[2].numel(), x.device)
+        ]
 
-    def alone(self) -> Tensor:
-        """The bells of each number without evidence. Shape ``(numbers, 3 * normals)``."""
-        nothing = torch.zeros(1, len(self.place), device=self.place.device)
-        belief = self.believe(nothing, nothing.bool())
-        return self.ask(belief, self.numbers[None])[0, :, 2:]
+        def placed(*parts: Tensor) -> Tensor:
+            every = parts[0].new_zeros(*given.shape, *parts[0].shape[2:])
+            every[:, self.numbers] = torch.cat(parts)
+            return every
 
-    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
-        """What is said of each variable of a path, given all before it; see `ask`.
-
-        See `PathNetwork.forward` for the arguments.
-
-        Returns:
-            Shape ``(batch, vars, says)``.
-        """
-        rank = rank.expand(given.shape)
-        normals = self._normals()
-        found = torch.zeros(*given.shape, self.says, dtype=torch.float32, device=x.device)
-        for rows in bunches(len(x), normals[2].numel(), x.device):
-            part = self._along(x[rows], query[rows], given[rows], rank[rows], *normals)
-            found[rows[:, None], self.numbers] = part
-        return found
+        return parts[0].map(placed, *parts[1:])
 
     def _along(
         self,
@@ -285,7 +271,7 @@ class NormalGuide(nn.Module):
         log_weights: Tensor,
         centers: Tensor,
         covariances: Tensor,
-    ) -> Tensor:
+    ) -> PriorMessage:
         given, query = given[:, self.numbers], query[:, self.numbers]
         behind = torch.iinfo(rank.dtype).max
         when = rank[:, self.numbers].masked_fill(~query, behind).masked_fill(given, -1)
@@ -296,11 +282,12 @@ class NormalGuide(nn.Module):
         logs = log_weights[:, None].expand(-1, len(x))
         if self.training:
             shares = self._shares(x, given | query, log_weights, centers, covariances)
-            rows, leaning = (b[: len(centers), None].to(x) for b in (self.rows, self.leaning))
+            buffers = self.rows, self.pseudo_counts
+            rows, pseudo_counts = (part[: len(centers), None].to(x) for part in buffers)
             others = rows - shares
             logs = logs + (others / rows.clamp(min=NOTHING)).clamp(min=NOTHING).log()
             others = others.clamp(min=1)  # moments need some
-            middle, lower, away = unread(middle, spread, away, shares, others, leaning)
+            middle, lower, away = unread(middle, spread, away, shares, others, pseudo_counts)
         else:
             lower = torch.linalg.cholesky(spread)
         last = (given | query).sum(dim=1, keepdim=True) - 1
@@ -311,25 +298,25 @@ class NormalGuide(nn.Module):
         # Without the diagonal: no number has a say in its own mean.
         means = away - scale * noise + middle
         deviations = scale.clamp(min=LEAST)
-        likely = -0.5 * noise.square() - deviations.log()
-        # Nor in how much a normal counts.
-        before = nn.functional.pad(likely[..., :-1], (1, 0)).cumsum(dim=-1)
+        log_density = -0.5 * noise.square() - deviations.log()
+        # Nor in the weight of a normal.
+        before = nn.functional.pad(log_density[..., :-1], (1, 0)).cumsum(dim=-1)
         logs = logs[..., None] + before
         back = order.argsort(dim=1).expand(len(centers), -1, -1)
         deviations = deviations.expand_as(means)
-        return self._said(*(part.gather(2, back) for part in (logs, means, deviations)))
+        return self._message(*(part.gather(2, back) for part in (logs, means, deviations)))
 
     def _shares(
         self, x: Tensor, known: Tensor, log_weights: Tensor, centers: Tensor, covariances: Tensor
     ) -> Tensor:
-        """How much of each row is of each normal, by what is known. Shape ``(normals, rows)``."""
+        """Responsibility of each normal for what is known of a row. Shape ``(normals, rows)``."""
         units = self.scales.to_units(x[:, self.numbers].to(centers))
         pairs = zip(centers, covariances, strict=True)
         logs = torch.stack([log_densities(units, known, *moments) for moments in pairs])
         return (log_weights[:, None] + logs).softmax(dim=0)
 
-    def believe(self, x: Tensor, given: Tensor) -> Belief:
-        """What is believed once the evidence is known; see `PathNetwork.encode`."""
+    def encode(self, x: Tensor, given: Tensor) -> Posterior:
+        """Conditions on the evidence; see `Prior.encode`."""
         known = given[:, self.numbers]
         sets, group = known.unique(dim=0, return_inverse=True)
         log_weights, centers, covariances = self._normals()
@@ -345,7 +332,7 @@ class NormalGuide(nn.Module):
                 mean[:, rows] += (away[:, rows, None] @ gain[:, own])[:, :, 0]
                 logs[:, rows] += from_factor(lower[:, own], away[:, rows])
         covariance = torch.cat(left, dim=1)
-        return Belief(
+        return Posterior(
             logs=logs,
             mean=mean,
             group=group,
@@ -355,35 +342,34 @@ class NormalGuide(nn.Module):
             variances=covariance.diagonal(dim1=-2, dim2=-1),
         )
 
-    def tell(self, belief: Belief, variables: Tensor, values: Tensor) -> Belief:
-        """After some variables became known; see `PathNetwork.tell`."""
+    def tell(self, state: Posterior, variables: Tensor, values: Tensor) -> Posterior:
+        """Conditions on more variables; see `Prior.tell`."""
         for variable, value in zip(variables.unbind(1), values.unbind(1), strict=True):
             place = self.place[variable]
-            measured = self.scales.to_units(value.to(belief.mean), place)
-            belief = belief.told(place, measured, self.is_number[variable])
-        return belief
+            measured = self.scales.to_units(value.to(state.mean), place)
+            state = state.told(place, measured, self.is_number[variable])
+        return state
 
-    def ask(self, belief: Belief, variables: Tensor) -> Tensor:
-        """Mean and log deviation of variables; log shares, means, log deviations of their bells.
+    def ask(self, state: Posterior, variables: Tensor) -> PriorMessage:
+        """Message about variables; see `Prior.ask`."""
+        place, other = self.place[variables], ~self.is_number[variables][..., None]
+        deviations = state.variances[:, state.group].clamp(min=LEAST**2).sqrt()
+        message = self._message(state.logs.unsqueeze(-1), state.mean, deviations)
+        rows = torch.arange(len(place), device=place.device)[:, None]
 
-        All are 0 for what is no number.
+        def asked(part: Tensor) -> Tensor:
+            found = part[rows, place]
+            return found.masked_fill(other if found.ndim == 3 else other[..., 0], 0)
 
-        Returns:
-            Shape ``(batch, tokens, says)``.
-        """
-        place, is_number = self.place[variables], self.is_number[variables]
-        deviations = belief.variances[:, belief.group].clamp(min=LEAST**2).sqrt()
-        said = self._said(belief.logs.unsqueeze(-1), belief.mean, deviations)
-        asked = said.gather(1, place.unsqueeze(-1).expand(-1, -1, self.says))
-        return asked.masked_fill(~is_number.unsqueeze(-1), 0)
+        return message.map(asked)
 
-    def _said(self, logs: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
-        """Moments and bells, held where numbers were seen: what a mean is held back widens it.
+    def _message(self, logs: Tensor, means: Tensor, deviations: Tensor) -> PriorMessage:
+        """Message within the range of the numbers: what a mean is held back widens it.
 
-        No bell is wider than without evidence.
+        No component is wider than without evidence.
 
         Args:
-            logs: Of the shares of bells, up to a constant. Shape ``(normals, rows, numbers or 1)``.
+            logs: Log weights, up to a constant. Shape ``(normals, rows, numbers or 1)``.
             means: Shape ``(normals, rows, numbers)``.
             deviations: Shape ``(normals, rows, numbers)``.
         """
@@ -391,17 +377,23 @@ class NormalGuide(nn.Module):
         alone = self.covariances[: len(means)].diagonal(dim1=-2, dim2=-1).sqrt().to(means)
         back = torch.hypot(deviations, means - held)
         wide = back.minimum(alone[:, None]).maximum(deviations)
-        log_shares = logs.log_softmax(dim=0).expand_as(means)
-        mean, variance = _moments(log_shares, held, wide.square())
-        bells = torch.stack([log_shares, held, wide.log()])  # (3, normals, rows, numbers)
-        empty = bells.new_tensor([NO_SHARE, 0, 0])[:, None, None, None]
-        absent = empty.expand(-1, len(self.weights) - len(means), *means.shape[1:])
-        every = torch.cat([bells, absent], dim=1).flatten(0, 1)
-        moments = torch.stack([mean, variance.sqrt().log()])
-        return torch.cat([moments, every]).permute(1, 2, 0).float()
+        log_weights = logs.log_softmax(dim=0).expand_as(means)
+        mean, variance = _moments(log_weights, held, wide.square())
+        absent = self.components - len(means)
+
+        def component(part: Tensor, value: float) -> Tensor:
+            return nn.functional.pad(part.movedim(0, -1), (0, absent), value=value).float()
+
+        return PriorMessage(
+            mean.float(),
+            variance.sqrt().log().float(),
+            component(log_weights, NO_WEIGHT),
+            component(held, 0),
+            component(wide.log(), 0),
+        )
 
     def _normals(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Those that have a weight.
+        """Log weights, centers and covariances of the normals that have a weight.
 
         Doubles where the device has them: differences of covariances lose digits.
         """
@@ -420,22 +412,28 @@ class NormalGuide(nn.Module):
 
 
 def unread(
-    middle: Tensor, spread: Tensor, away: Tensor, share: Tensor, others: Tensor, leaning: Tensor
+    middle: Tensor,
+    spread: Tensor,
+    away: Tensor,
+    share: Tensor,
+    others: Tensor,
+    pseudo_counts: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Center, factor of the covariance, and a row less its center, had the row not been read.
+    """Center, factor of the covariance, and a row less its center, of a fit without the row.
 
-    A row that stands out as none that was read can is left where it is.
+    A row that stands out as none that was read can is left as it is.
 
     Args:
         middle: The center. Shape ``(normals, rows, numbers)``.
         spread: The covariance. Shape ``(normals, rows, numbers, numbers)``.
         away: The row less its center. Shape of `middle`.
-        share: How much of the row was read. Shape ``(normals, rows)``.
-        others: How many rows else. Shape of `share`.
-        leaning: More rows that the covariance stands for. Shape of `share`, or one that expands.
+        share: Responsibility for the row. Shape ``(normals, rows)``.
+        others: Number of other rows. Shape of `share`.
+        pseudo_counts: More rows that the covariance stands for. Shape of `share`, or one that
+            expands.
     """
     part = (share / others)[..., None]
-    total = (share + others + leaning)[..., None]
+    total = (share + others + pseudo_counts)[..., None]
     less = part * (share + others)[..., None] / total
     outer = (less * away).unsqueeze(-1) * away.unsqueeze(-2)
     more = total / (total - share[..., None])
@@ -447,8 +445,8 @@ def unread(
     return middle - moved, lower, away + moved
 
 
-def _moments(log_shares: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
-    """Of mixtures, from those of their parts along the first axis."""
-    shares = log_shares.exp()
-    mean = (shares * means).sum(dim=0)
-    return mean, (shares * (variances + (means - mean).square())).sum(dim=0)
+def _moments(log_weights: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of mixtures from those of their components along the first axis."""
+    weights = log_weights.exp()
+    mean = (weights * means).sum(dim=0)
+    return mean, (weights * (variances + (means - mean).square())).sum(dim=0)

@@ -1,14 +1,12 @@
-"""Numbers on the scale of their units, from normal scores and back.
+"""Scales of numbers: from normal scores to units and back.
 
-Measures that follow from each other do so in their units: what is a line there is bent in normal
-scores, each column in its own way. Where tails are long it is the other way round. A scale is a
-table of one in terms of the other at even steps, with lines between them and beyond.
+Measures that follow from each other do so in their units: a line there is bent in normal scores.
+Where tails are long it is the other way round. A scale is a table of one in terms of the other at
+even steps, piecewise linear between them and beyond.
 
-Which numbers to take in units, and which as normal scores, by one normal of all of them.
-
-A column with a long tail is best off as scores, and must not keep others from their units. From all
-in units, columns become scores one by one as long as left-out rows become more probable. Gaps are
-at the mean: this is a choice, not yet a model.
+`chosen_units` decides by one normal over all numbers: a column with a long tail is best as scores,
+and must not keep others from their units. From all in units, columns become scores one by one as
+long as left-out rows become more probable. Missing values are at the mean.
 """
 
 from collections.abc import Callable
@@ -22,21 +20,21 @@ Units = Callable[[Tensor], Tensor]
 """From normal scores to the units of their columns. Shapes ``(rows, numbers)``."""
 
 POINTS = 257
-"""Of a table. Between two of them a smooth scale is off by some 1e-4 deviations."""
+"""Points of a table. Between two of them a smooth scale is off by some 1e-4 deviations."""
 
 FARTHEST, BEYOND = 8.0, 2.0
-"""No table is of more than this normal score, nor goes farther beyond what was seen. It does go on
-there: a density reaches beyond what was seen, and lines would lead it far from its units."""
+"""Greatest normal score of a table, and how far it goes beyond what was seen: a density reaches
+there, and lines would lead it far from its units."""
 
 PLAIN = 4.0
-"""Deviations within which units are as they are."""
+"""Deviations within which units are not compressed."""
 
 
 class UnitScales(nn.Module):
-    """The scales of some numbers; until `measure` is called, units are normal scores.
+    """Scales of some numbers; until `measure` is called, units are normal scores.
 
     Args:
-        size: How many numbers.
+        size: Number of numbers.
 
     Example:
         >>> scales, scores = UnitScales(1), torch.linspace(0, 4, 50)[:, None]
@@ -63,8 +61,8 @@ class UnitScales(nn.Module):
 
         Args:
             z: Normal scores. Shape ``(rows, numbers)``.
-            have: Which are there.
-            units: What they are in units.
+            have: False for missing values.
+            units: From normal scores to units.
         """
         self.reset()
         low = z.masked_fill(~have, FARTHEST).amin(dim=0).clamp(min=-FARTHEST)
@@ -77,7 +75,7 @@ class UnitScales(nn.Module):
         mean = measured.masked_fill(~have, 0).sum(dim=0) / counts
         away = (measured - mean).masked_fill(~have, 0)
         deviation = (away.square().sum(dim=0) / counts).sqrt()
-        found = _drawn_in((table - mean) / deviation).T.to(self.units)
+        found = _compressed((table - mean) / deviation).T.to(self.units)
         rises = found.isfinite().all(dim=1) & (found.diff(dim=1) > 0).all(dim=1)
         sound = (rises & varied).nonzero().squeeze(1)
         self.start[sound] = low[sound].to(self.start)
@@ -85,14 +83,14 @@ class UnitScales(nn.Module):
         self.units[sound] = found[sound]
 
     def reset(self, keep: Tensor | None = None) -> None:
-        """Back to normal scores, but for some to `keep`. Shape ``(numbers,)``."""
+        """Resets scales to normal scores, except those to `keep`. Shape ``(numbers,)``."""
         plain = UnitScales(len(self.start))
         gone = torch.ones_like(self.start).bool() if keep is None else ~keep
         for name, buffer in self.named_buffers():
             buffer[gone] = plain.get_buffer(name).to(buffer)[gone]
 
     def at(self, places: Tensor) -> "UnitScales":
-        """Those of some numbers. Shape ``(some,)``."""
+        """Selects scales. Shape of `places` ``(some,)``."""
         found = UnitScales(len(places)).to(self.start)
         for name, buffer in found.named_buffers():
             buffer.copy_(self.get_buffer(name)[places])
@@ -103,12 +101,12 @@ class UnitScales(nn.Module):
 
         Args:
             z: Shape ``(rows, numbers)``, or any if `places` are given.
-            places: Whose they are. Shape of `z`.
+            places: Number of each. Shape of `z`.
         """
         return self.measured(z, places)[0]
 
     def log_slopes(self, z: Tensor) -> Tensor:
-        """Of units in normal scores, by the log: what a density changes by. Shape of `z`."""
+        """Log slopes of units in normal scores: what a density changes by. Shape of `z`."""
         return self.measured(z)[1]
 
     def measured(self, z: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -125,7 +123,7 @@ class UnitScales(nn.Module):
 
         Args:
             units: Shape ``(..., numbers)``, or ``(..., edges)`` if `places` are given.
-            places: Whose they are. Shape ``(edges,)``.
+            places: Number of each edge. Shape ``(edges,)``.
         """
         start, step, table = self.start, self.step, self.units
         if places is not None:
@@ -141,20 +139,20 @@ class UnitScales(nn.Module):
         return torch.arange(len(self.start), device=z.device).expand(z.shape)
 
 
-def _drawn_in(units: Tensor) -> Tensor:
-    """Units of which those far out count by their logarithm: a wrong reading must not decide."""
+def _compressed(units: Tensor) -> Tensor:
+    """Compresses units far out to their logarithm: a wrong reading must not decide."""
     beyond = (units.abs() - PLAIN).clamp(min=0)
     return units.sign() * (units.abs() - beyond + beyond.log1p())
 
 
 READ, LEFT_OUT, ROUNDS = 4000, 4, 2
-"""Rows that are read, one of so many of them left out, and how often all columns are tried."""
+"""Most rows that are read, one of so many left out, and rounds over all columns."""
 
 PRIOR = 10.0
-"""Rows that the prior counts for."""
+"""Pseudo-counts of the standard normal."""
 
 MOST = 128
-"""Columns at most: each try is a decomposition."""
+"""Most columns: each trial is a decomposition."""
 
 
 def chosen_units(
@@ -165,17 +163,17 @@ def chosen_units(
     Args:
         z: Normal scores. Shape ``(rows, numbers)``.
         units: The same in units, of mean 0 and deviation 1.
-        log_slopes: Of units in scores.
-        have: Which are there.
-        weights: Of the rows; their unit does not matter. Shape ``(rows,)``.
+        log_slopes: Log slopes of units in scores.
+        have: False for missing values.
+        weights: Weights of the rows, in any unit. Shape ``(rows,)``.
     """
     size, used = z.shape[1], (weights > 0).nonzero().squeeze(1)[:READ]
     chosen = torch.ones(size, dtype=torch.bool, device=z.device)
     if size > MOST:
         return chosen
-    gaps = ~have[used]
-    both = torch.cat([part[used].masked_fill(gaps, 0) for part in (z, units)], dim=1).double()
-    slopes, weights = log_slopes[used].masked_fill(gaps, 0), in_rows(weights[used])
+    missing = ~have[used]
+    both = torch.cat([part[used].masked_fill(missing, 0) for part in (z, units)], dim=1).double()
+    slopes, weights = log_slopes[used].masked_fill(missing, 0), in_rows(weights[used])
     out = torch.arange(len(used), device=z.device) % LEFT_OUT == 0
     read, total = weights[~out], weights[~out].sum() + PRIOR
     center = read @ both[~out] / total

@@ -23,8 +23,9 @@ from torch import Tensor
 from anyorder.cli.console import note
 from anyorder.diagnostics.evaluation import Estimate, half_given
 from anyorder.errors import ConfigError, check_choice
-from anyorder.heads.densities import EnergyConditionals, MixtureConditionals
 from anyorder.heads.distributions import Conditionals
+from anyorder.heads.energy import EnergyConditionals
+from anyorder.heads.mixture import MixtureConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveRandom

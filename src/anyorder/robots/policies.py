@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, renamed
-from anyorder.heads.densities import MeanConditionals, MixtureConditionals, SplineConditionals
 from anyorder.heads.distributions import Conditionals, stacked
+from anyorder.heads.mixture import MeanConditionals, MixtureConditionals
+from anyorder.heads.spline import SplineConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.inference.walks import walk

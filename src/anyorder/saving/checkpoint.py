@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.priors.contract import Prior
+from anyorder.priors.levels import default_prior
 from anyorder.saving.run_folder import RunFolder, as_json, make_folder, read_pair, write_pair
 from anyorder.variables import Schema
 
@@ -146,6 +149,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     pairs = None if (path / "model.json").exists() else RunFolder(path).load("model")
     document, tensors = pairs[0] if pairs else read_pair(path, "model")
     try:
+        document, tensors = upgraded(document, tensors)
         model = build_model(document)
         law = document["law"] and build(document["law"], QueryLaw, MaskDistribution)
         notes, version = dict(document["notes"]), str(document["anyorder"])
@@ -183,7 +187,7 @@ def build_model(document: Mapping[str, Any]) -> AnyOrderModel:
     with torch.random.fork_rng(devices=[]):
         try:
             schema = Schema.from_json(json.dumps(document["schema"]))
-            network = build(document["network"], MaskedNetwork, PathNetwork, schema=schema)
+            network = build(document["network"], MaskedNetwork, PathNetwork, Prior, schema=schema)
             conditionals = build(document["conditionals"], Conditionals, schema=schema)
             protocol = build(document["protocol"], DecompositionProtocol)
         except KeyError as error:
@@ -221,3 +225,55 @@ def _import_all(*names: str) -> None:
         found = importlib.import_module(name)
         for module in pkgutil.iter_modules(getattr(found, "__path__", ())):
             importlib.import_module(f"{name}.{module.name}")
+
+
+RENAMED = {
+    r"^network\.(parts\.0\.)?guides\.": "network.prior.parts.",
+    r"^network\.parts\.(\d+)\.network\.": r"network.network.parts.\1.",
+    r"\.leaning$": ".pseudo_counts",
+    r"\.belief\.": ".gate.",
+    r"\.unguided\.": ".without_prior.",
+}
+"""Tensors of version 0.1.0 and what they are called now; see `upgraded`."""
+
+
+def upgraded(
+    document: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model of version 0.1.0 as it is described now; any other as it is.
+
+    The prior was called a guide, every ensemble member had a copy of it, and the width of the
+    conditionals had its message in it: two moments, and three numbers a component.
+    """
+    if not {"network", "conditionals"} <= document.keys():
+        return document, tensors
+    network, components = document["network"], None
+    if "GuidedNetwork" in json.dumps(network):
+        prior = default_prior(Schema.from_json(json.dumps(document["schema"])))
+        assert prior is not None
+        components, inner = prior.components, network.get("network")
+        if inner is None:
+            inner = {**network, "members": [member["network"] for member in network["members"]]}
+        network = {"type": "NetworkWithPrior", "network": inner, "prior": describe(prior)}
+        tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
+        tensors = {name: part for name, part in tensors.items() if ".guides." not in name}
+    conditionals = _upgraded_heads(document["conditionals"], components)
+    return {**document, "network": network, "conditionals": conditionals}, tensors
+
+
+def _renamed(name: str) -> str:
+    for old, new in RENAMED.items():
+        name = re.sub(old, new, name)
+    return name
+
+
+def _upgraded_heads(old: dict[str, Any], components: int | None) -> dict[str, Any]:
+    if "members" in old:
+        members = [_upgraded_heads(member, components) for member in old["members"]]
+        return {**old, "members": members}
+    if "guided" not in old:  # of another kind, or up to date
+        return old
+    kept = {key: value for key, value in old.items() if key != "guided"}
+    if components is not None:
+        kept["width"] -= 2 + 3 * components
+    return {**kept, "components": components}

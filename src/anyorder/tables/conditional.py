@@ -14,6 +14,7 @@ from anyorder.heads.distributions import NODES, invert, mean_rule
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.networks.contracts import Features
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import CALENDAR, Column, NumberColumn, codes_up_to
 
@@ -42,7 +43,7 @@ class Conditional:
     column: Column
     variable: int
     model: AnyOrderModel
-    features: Tensor
+    features: Features
     evidence: SoftEvidence
 
     def __repr__(self) -> str:
@@ -232,7 +233,7 @@ class Conditional:
         """What each draw answers for each input. Shape ``(values, draws)``."""
         device = self.features.device
         asked = torch.full((len(self.features),), self.variable, device=device)
-        conditional = self.model.conditionals(self.features, asked)
+        conditional = self.model.distribution(self.features, asked)
         assert isinstance(conditional, MixedDistribution)
         answer = getattr(conditional.only, method)
         size = max(1, EDGES_AT_ONCE // len(self.features))

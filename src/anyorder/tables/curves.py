@@ -27,6 +27,7 @@ from anyorder.heads.distributions import Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import GAIN_NODES
+from anyorder.networks.contracts import Features
 from anyorder.tables.engine import parts
 from anyorder.tables.questions import Evidence
 
@@ -203,7 +204,7 @@ def distributions(
 ) -> list[list[Found]]:
     """What is known about each column of each question, from one pass for all of them."""
     features, variables, owner, weight = _edges(model, asks)
-    conditional = model.conditionals(features, variables.to(features.device))
+    conditional = model.distribution(features, variables.to(features.device))
     assert isinstance(conditional, MixedDistribution)
     found: dict[int, Found] = {}
     for places, part in conditional.parts:
@@ -220,7 +221,7 @@ def distributions(
     return [[next(listed) for _ in ask.columns] for ask in asks]
 
 
-def _edges(model: AnyOrderModel, asks: Sequence[Ask]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _edges(model: AnyOrderModel, asks: Sequence[Ask]) -> tuple[Features, Tensor, Tensor, Tensor]:
     """The features of all edges, their variables, the distribution of each, and its weight."""
     x = torch.cat([ask.x.cpu() for ask in asks])
     known = torch.cat([ask.known.cpu().expand(len(ask.x), -1) for ask in asks])
@@ -248,7 +249,7 @@ def _edges(model: AnyOrderModel, asks: Sequence[Ask]) -> tuple[Tensor, Tensor, T
         model.features(x[some], known[some], targets[some].to(x.device))
         for some in parts(len(x), x.shape[1] + widest)
     ]
-    features = torch.cat(parted)[row_of, place_of]
+    features = Features.cat(parted)[row_of, place_of]
     return features, targets[row_of, place_of], torch.cat(owner), torch.cat(weight)
 
 

@@ -149,7 +149,7 @@ def best_guesses(
             if mine.any():
                 own = features[mine, number]
                 which = torch.full((len(own),), place, device=own.device)
-                conditional = cast(MixedDistribution, model.conditionals(own, which)).only
+                conditional = cast(MixedDistribution, model.distribution(own, which)).only
                 guesses.append(_guess(table.query[place], conditional, mean=mean))
     columns = {place: np.concatenate(guesses) for place, guesses in found.items()}
     return {place: _decoded(table.query[place], v, mean=mean) for place, v in columns.items()}

@@ -18,8 +18,9 @@ from rich.console import Console
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.heads.mixed import AveragedConditionals
 from anyorder.inference.model import AnyOrderModel
-from anyorder.networks.contracts import MaskedNetwork
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.ensemble import EnsembleNetwork
+from anyorder.priors.contract import NetworkWithPrior, Prior
 from anyorder.saving.run_folder import RunFolder
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.categories import CategoryColumn
@@ -103,24 +104,32 @@ def joined(models: list[AnyOrderModel]) -> AnyOrderModel:
         raise ConfigError('Several members need network="path"; a perceptron has one.')
     if getattr(first.conditionals, "head", "mixture") != "mixture":
         raise ConfigError('Several members need head="mixture": others have no average.')
-    schema, networks = first.schema, [model.network for model in models]
-    conditionals = [model.conditionals for model in models]
-    return AnyOrderModel(
-        schema,
-        EnsembleNetwork(schema, networks),  # type: ignore[arg-type]
-        AveragedConditionals(schema, conditionals),
-        first.protocol,
-    ).eval()
+    schema, parts = first.schema, [_parted(model.network) for model in models]
+    network: PathNetwork[Any] = EnsembleNetwork(schema, [part for part, _ in parts])
+    if (prior := parts[0][1]) is not None:
+        network = NetworkWithPrior(schema, network, prior)  # all members have the same
+    conditionals = AveragedConditionals(schema, [model.conditionals for model in models])
+    return AnyOrderModel(schema, network, conditionals, first.protocol).eval()
 
 
 def members_of(model: AnyOrderModel) -> list[AnyOrderModel]:
     """Returns the ensemble members of a model: itself, if it is a single one."""
-    network, conditionals = model.network, model.conditionals
+    schema, conditionals = model.schema, model.conditionals
+    network, prior = _parted(model.network)
     if not isinstance(network, EnsembleNetwork):
         return [model]
+    members = network.members
+    if prior is not None:
+        members = [NetworkWithPrior(schema, member, prior) for member in members]
     assert isinstance(conditionals, AveragedConditionals)
-    pairs = zip(network.members, conditionals.members, strict=True)
-    return [AnyOrderModel(model.schema, *pair, model.protocol) for pair in pairs]
+    pairs = zip(members, conditionals.members, strict=True)
+    return [AnyOrderModel(schema, *pair, model.protocol) for pair in pairs]
+
+
+def _parted(network: Any) -> tuple[Any, Prior | None]:
+    """Returns a network without its prior, and the prior."""
+    is_joined = isinstance(network, NetworkWithPrior)
+    return (network.network, network.prior) if is_joined else (network, None)
 
 
 class TableMixture:

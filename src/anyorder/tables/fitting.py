@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.densities import Head
 from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.masks import FixedCardinality, MaskDistribution
@@ -22,7 +22,8 @@ from anyorder.lattice.training_law import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.priors.joined import GuidedNetwork, guide_kinds
+from anyorder.priors.contract import NetworkWithPrior, Prior
+from anyorder.priors.levels import default_prior
 from anyorder.priors.moments import in_rows
 from anyorder.priors.scales import Units
 from anyorder.saving.run_folder import RunFolder
@@ -97,10 +98,10 @@ class Shape:
     dropout: float
     guide: bool
 
-    def is_guided(self, schema: Schema) -> bool:
-        """Whether there are columns that joint normal distributions could help with."""
-        can_be = self.network == "path" and self.head in ("mixture", "spline")
-        return self.guide and can_be and bool(guide_kinds(schema))
+    def prior(self, schema: Schema) -> Prior | None:
+        """Prior of the columns, if the model can have one."""
+        can_have = self.network == "path" and self.head in ("mixture", "spline")
+        return default_prior(schema) if self.guide and can_have else None
 
 
 def build(
@@ -108,7 +109,7 @@ def build(
 ) -> AnyOrderModel:
     """The untrained model of a table: by default the canonical order is that of its columns."""
     network: MaskedNetwork | PathNetwork[Any]
-    guided = shape.is_guided(schema)
+    prior = shape.prior(schema)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if shape.network == "path":
@@ -121,8 +122,8 @@ def build(
                 shared=False,
                 dropout=shape.dropout,
             )
-            if guided:
-                network = GuidedNetwork(schema, network)
+            if prior is not None:
+                network = NetworkWithPrior(schema, network, prior)
         else:
             network = ResidualMlp(
                 schema,
@@ -132,7 +133,10 @@ def build(
                 dropout=shape.dropout,
             )
         conditionals = MixedConditionals(
-            schema, width=network.width, head=shape.head, guided=guided
+            schema,
+            width=network.width,
+            head=shape.head,
+            components=None if prior is None else prior.components,
         )
     natural = RemoveGreatest(lexicographic(schema.num_variables))
     return AnyOrderModel(schema, network, conditionals, protocol or natural)
@@ -182,26 +186,21 @@ class TableData:
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
 
 
-def teach_guides(
-    models: Sequence[AnyOrderModel], data: TableData, units: Units | None = None
-) -> None:
-    """Has the guides of untrained models, if they have any, read the rows to train on, once."""
-    networks = [m.network for m in models if isinstance(m.network, GuidedNetwork)]
+def fit_prior(models: Sequence[AnyOrderModel], data: TableData, units: Units | None = None) -> None:
+    """Fits one prior, if the untrained models have any, to the rows of training; all share it."""
+    networks = [m.network for m in models if isinstance(m.network, NetworkWithPrior)]
     if not networks:
         return
-    first, *others = networks
-    device = models[0].device
+    prior, device = networks[0].prior, models[0].device
     x, have = data.x.to(device), ~data.missing.to(device)
     weights = None if data.weights is None else data.weights.to(device)
-    first.learn(x, have, weights, units)
+    prior.fit(x, have, weights, units=units)
     counted = in_rows(torch.ones(len(x), device=device) if weights is None else weights)
-    for network in others:
-        network.guides.load_state_dict(first.guides.state_dict())
-    for model in models:
+    for model, network in zip(models, networks, strict=True):
+        network.prior = prior
         assert isinstance(model.conditionals, MixedConditionals)
         model.conditionals.count(x, have, counted)
-        if (guide := first.numbers) is not None:
-            model.conditionals.measure(guide.scales, guide.alone())
+        model.conditionals.measure(prior)
 
 
 def train(

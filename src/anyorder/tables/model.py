@@ -29,7 +29,7 @@ from anyorder.errors import (
     check_fraction,
     renamed,
 )
-from anyorder.heads.densities import Head
+from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
@@ -45,10 +45,10 @@ from anyorder.tables.fitting import (
     Shape,
     TableData,
     build,
+    fit_prior,
     rows_of_a_step,
     single_columns,
     split,
-    teach_guides,
     train,
 )
 from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
@@ -369,11 +369,11 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         )
 
     def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
-        """Returns untrained ensemble members; their priors are fitted to the training rows."""
+        """Returns untrained ensemble members; their prior is fitted to the training rows."""
         first, device = self._budget().seed, check_device(self.device)
         seeds = range(first, first + self._num_members(rows, len(table.names)))
         members = [build(table.schema, self._shape(), seed).to(device) for seed in seeds]
-        teach_guides(members, data, table.in_units)
+        fit_prior(members, data, table.in_units)
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:
@@ -416,7 +416,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         def explorer() -> AnyOrderModel:
             model = build(table.schema, self._shape(), seed, RemoveRandom())
-            teach_guides([model.to(check_device(self.device))], rows, table.in_units)
+            fit_prior([model.to(check_device(self.device))], rows, table.in_units)
             return model
 
         law, settings = self._query_law(table), self._settings(rows, held_out)

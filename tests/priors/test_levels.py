@@ -1,4 +1,4 @@
-"""The normal distribution that guides categories: numbers for levels, logits, and its limits."""
+"""The normal distribution that priors categories: numbers for levels, logits, and its limits."""
 
 import math
 
@@ -7,15 +7,23 @@ import torch
 
 from anyorder import Schema, Variable
 from anyorder.heads.mixed import MixedConditionals
-from anyorder.heads.with_prior import GuidedCategoricalConditionals
+from anyorder.heads.with_prior import CategoricalWithPrior
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.priors.joined import MOST_GUIDED, GuidedNetwork, guide_kinds
-from anyorder.priors.levels import SHARE, SUREST, LevelGuide, level_scores
-from anyorder.priors.normals import NormalGuide
+from anyorder.priors.contract import NetworkWithPrior
+from anyorder.priors.levels import (
+    MOST_COLUMNS,
+    SHARE,
+    SUREST,
+    LevelPrior,
+    default_prior,
+    level_scores,
+)
+from anyorder.priors.normals import NormalPrior
 from tests.oracle import normal_given
+from tests.priors import flat, message_of
 
 BINARY, COLOUR = ("no", "yes"), ("red", "green", "blue")
 
@@ -46,58 +54,58 @@ def x(generator):
 
 
 @pytest.fixture
-def guide(schema, x):
-    found = LevelGuide(schema)
-    found.learn(x, torch.ones_like(x, dtype=torch.bool))
+def prior(schema, x):
+    found = LevelPrior(schema)
+    found.fit(x, torch.ones_like(x, dtype=torch.bool))
     return found.eval()
 
 
-def slow(guide, row, known, target):
-    """What the guide says by the oracle: of the second of two levels a logit, 0 of numbers."""
+def slow(prior, row, known, target):
+    """What the prior says by the oracle: of the second of two levels a logit, 0 of numbers."""
     if target in (1, 4):
         return 0.0, 0.0
-    numbers = guide._as_numbers(row[None])[0].tolist()
-    center, covariance = (part[0].tolist() for part in guide.normal._parts()[1:])
+    numbers = prior._as_numbers(row[None])[0].tolist()
+    center, covariance = (part[0].tolist() for part in prior.normal._parts()[1:])
     told = {i: numbers[i] for i in range(5) if known[i]}
     mean, variance = normal_given(center, covariance, told, target)
-    low, high = guide.normal.seen[:, target].tolist()
+    low, high = prior.normal.seen[:, target].tolist()
     held = min(max(mean, low), high)
     wide = min(variance + (mean - held) ** 2, covariance[target][target])
     log_deviation = 0.5 * math.log(wide)
     if target == 2:
         return held, log_deviation
-    no, yes = guide.scores[guide.place[target], :2].tolist()
+    no, yes = prior.scores[prior.place[target], :2].tolist()
     usual = -no / (yes - no)
     least, most = min(SUREST, SHARE * usual), 1 - min(SUREST, SHARE * (1 - usual))
     share = min(max((held - no) / (yes - no), least), most)
     return math.log(share / (1 - share)), log_deviation
 
 
-def test_paths_and_steps_are_those_of_the_oracle(guide, x, generator):
+def test_paths_and_steps_are_those_of_the_oracle(prior, x, generator):
     given = torch.rand(20, 5, generator=generator) < 0.4
     rank = torch.stack([torch.randperm(5, generator=generator) for _ in given])
-    said = guide.along(x[:20], query=~given, given=given, rank=rank)
+    said = flat(prior.along(x[:20], query=~given, given=given, rank=rank))
     for row in range(20):
-        belief, known = guide.believe(x[row, None], given[row, None]), given[row].clone()
+        state, known = prior.encode(x[row, None], given[row, None]), given[row].clone()
         for target in rank[row].argsort().tolist():
             if given[row, target]:
                 continue
             asked = torch.tensor([[target]])
-            expected = pytest.approx(slow(guide, x[row], known, target), abs=1e-4)
+            expected = pytest.approx(slow(prior, x[row], known, target), abs=1e-4)
             assert tuple(said[row, target].tolist()) == expected
-            assert tuple(guide.ask(belief, asked).flatten().tolist()) == expected
-            belief = guide.tell(belief, asked, x[row, target].view(1, 1))
+            assert tuple(flat(prior.ask(state, asked)).flatten().tolist()) == expected
+            state = prior.tell(state, asked, x[row, target].view(1, 1))
             known[target] = True
 
 
-def test_what_is_not_known_is_not_read(guide, x):
+def test_what_is_not_known_is_not_read(prior, x):
     given = torch.tensor([[True, False, False, True, False]]).expand(50, -1)
     other = x[:50].clone()
     other[:, 1:3] = torch.tensor([9.0, 0.0])
     asked = torch.tensor([[2]]).expand(50, -1)
     for rows in (x[:50], other):
         rows[:, 4] = -3.0
-    said = [guide.ask(guide.believe(rows, given), asked) for rows in (x[:50], other)]
+    said = [flat(prior.ask(prior.encode(rows, given), asked)) for rows in (x[:50], other)]
     assert torch.equal(*said)
 
 
@@ -155,12 +163,12 @@ def test_one_row_of_great_weight_leaves_numbers_of_deviation_1(generator):
 def test_weights_have_no_unit_and_gaps_are_not_read(schema, x, generator):
     have = torch.rand(x.shape, generator=generator) < 0.8
     weights = torch.rand(len(x), generator=generator)
-    guides = [LevelGuide(schema) for _ in range(3)]
-    guides[0].learn(x, have, weights)
-    guides[1].learn(x, have, weights * 1e-9)
-    guides[2].learn(x.masked_fill(~have, torch.nan), have, weights)
-    for other in guides[1:]:
-        for name, buffer in guides[0].state_dict().items():
+    priors = [LevelPrior(schema) for _ in range(3)]
+    priors[0].fit(x, have, weights)
+    priors[1].fit(x, have, weights * 1e-9)
+    priors[2].fit(x.masked_fill(~have, torch.nan), have, weights)
+    for other in priors[1:]:
+        for name, buffer in priors[0].state_dict().items():
             torch.testing.assert_close(buffer, other.state_dict()[name])
 
 
@@ -168,14 +176,14 @@ def test_a_level_without_rows_is_possible_and_a_column_without_any_says_nothing(
     have = torch.ones_like(x, dtype=torch.bool)
     have[:, 2] = False
     x[:, 0] = 0
-    guide = LevelGuide(schema)
-    guide.learn(x, have)
+    prior = LevelPrior(schema)
+    prior.fit(x, have)
     given = torch.tensor([[False, True, False, True, True]]).expand(30, -1)
     for target in (0, 2, 3):
-        said = guide.ask(guide.believe(x[:30], given), torch.tensor([[target]]).expand(30, -1))
-        assert said.isfinite().all()
-    said = guide.ask(guide.believe(x[:30], given), torch.tensor([[0]]).expand(30, -1))
-    assert (said[..., 0].sigmoid() < 0.02).all()
+        said = prior.ask(prior.encode(x[:30], given), torch.tensor([[target]]).expand(30, -1))
+        assert flat(said).isfinite().all()
+    said = prior.ask(prior.encode(x[:30], given), torch.tensor([[0]]).expand(30, -1))
+    assert (said.location.sigmoid() < 0.02).all()
 
 
 def test_an_untrained_model_knows_pairs_of_categories(generator):
@@ -186,9 +194,10 @@ def test_an_untrained_model_knows_pairs_of_categories(generator):
     x = torch.stack([a, b], dim=1)
     torch.manual_seed(0)
     inner = PathTransformer(schema, layers=1, width=16, heads=2, positions="absolute", shared=False)
-    network = GuidedNetwork(schema, inner)
-    network.learn(x, torch.ones_like(x, dtype=torch.bool))
-    conditionals = MixedConditionals(schema, width=18, guided=True)
+    prior = default_prior(schema)
+    prior.fit(x, torch.ones_like(x, dtype=torch.bool))
+    network = NetworkWithPrior(schema, inner, prior)
+    conditionals = MixedConditionals(schema, width=16, components=prior.components)
     model = AnyOrderModel(schema, network, conditionals, RemoveGreatest(lexicographic(2))).eval()
     asked = torch.tensor([[False, True]]).expand(2, -1)
     rows = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
@@ -201,30 +210,34 @@ def test_an_untrained_model_knows_pairs_of_categories(generator):
 def test_heads_believe_two_levels_and_learn_to_read_several():
     """At first the logit is added to two levels; a gradient leads to the reading of three."""
     schema = Schema((Variable.categorical("a", BINARY), Variable.categorical("b", COLOUR)))
-    heads = GuidedCategoricalConditionals(schema, width=6, said=2)
-    variables = torch.tensor([0, 0, 1])
-    features = torch.zeros(3, 6)
-    features[:, -2] = torch.tensor([1.5, -2.0, 1.5])
-    logs = heads(features, variables).log_probs
+    heads = CategoricalWithPrior(schema, width=4)
+    variables, odds = torch.tensor([0, 0, 1]), torch.tensor([1.5, -2.0, 1.5])
+    message = message_of(torch.stack([odds, torch.zeros(3)], dim=1))
+    logs = heads(torch.zeros(3, 4), variables, message).log_probs
     ratio = logs[:2, 1] - logs[:2, 0]
-    torch.testing.assert_close(ratio, features[:2, -2], atol=1e-5, rtol=0)
+    torch.testing.assert_close(ratio, odds[:2], atol=1e-5, rtol=0)
     assert (logs[:2, 2] == -math.inf).all()
     torch.testing.assert_close(logs[2].exp(), torch.full((3,), 1 / 3))
     torch.testing.assert_close(logs.exp().sum(dim=1), torch.ones(3))
     logs[2, 1].backward()
     assert heads.reading.grad[1, 1, 0] > 0
-    assert heads.belief.bias.grad[0] == 0
+    assert heads.gate.bias.grad[0] == 0
 
 
-def test_which_guides_there_are():
+def kinds(schema):
+    prior = default_prior(schema)
+    return [] if prior is None else [type(part) for part in prior.priors]
+
+
+def test_which_priors_there_are():
     number, category = Variable.continuous, Variable.categorical
     numbers = [number(f"n{i}") for i in range(3)]
-    categories = [category(f"c{i}", BINARY) for i in range(MOST_GUIDED)]
-    assert guide_kinds(Schema(tuple(numbers))) == [NormalGuide]
-    assert guide_kinds(Schema(tuple(categories))) == [LevelGuide]
-    assert guide_kinds(Schema((*numbers, *categories[:2]))) == [NormalGuide, LevelGuide]
-    assert guide_kinds(Schema((*numbers[:1], *categories[:1]))) == [LevelGuide]
-    assert guide_kinds(Schema(tuple(categories[:1]))) == []
-    assert guide_kinds(Schema((*numbers, *categories))) == [NormalGuide]
+    categories = [category(f"c{i}", BINARY) for i in range(MOST_COLUMNS)]
+    assert kinds(Schema(tuple(numbers))) == [NormalPrior]
+    assert kinds(Schema(tuple(categories))) == [LevelPrior]
+    assert kinds(Schema((*numbers, *categories[:2]))) == [NormalPrior, LevelPrior]
+    assert kinds(Schema((*numbers[:1], *categories[:1]))) == [LevelPrior]
+    assert kinds(Schema(tuple(categories[:1]))) == []
+    assert kinds(Schema((*numbers, *categories))) == [NormalPrior]
     context = category("always given", BINARY, context=True)
-    assert guide_kinds(Schema((*numbers[:1], context))) == []
+    assert kinds(Schema((*numbers[:1], context))) == []

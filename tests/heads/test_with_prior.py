@@ -1,4 +1,4 @@
-"""Heads beside guides: where they start, and what atoms make of it."""
+"""Heads beside priors: where they start, and what atoms make of it."""
 
 import math
 
@@ -11,35 +11,40 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.spline import Spline
 from anyorder.heads.with_prior import (
     SLIP,
-    UNGUIDED,
+    WITHOUT_PRIOR,
     AtomTilt,
-    GuidedCategoricalConditionals,
-    GuidedDensities,
+    CategoricalWithPrior,
+    DensitiesWithPrior,
     _fewer,
-    bells_at,
+    mixture_at,
 )
 from tests.oracle import normal_density
+from tests.priors import message_of
 
 
-def said_of(bells):
-    """Features of which a network's own are three zeros, and a guide says some bells.
+def message_with(components):
+    """A message of moments 0 and some components.
 
     Args:
-        bells: Log shares, means and log deviations. Shape ``(3, edges, bells)``.
+        components: Log weights, means and log deviations. Shape ``(3, edges, components)``.
     """
-    moments = torch.zeros(bells.shape[1], 2)
-    return torch.cat([torch.zeros(bells.shape[1], 3), moments, *bells], dim=1)
+    return message_of(torch.cat([torch.zeros(components.shape[1], 2), *components], dim=1))
+
+
+def nothing(edges=1):
+    """The features of a network that has learned nothing."""
+    return torch.zeros(edges, 3)
 
 
 def test_atoms_are_as_probable_as_bayes_has_it(generator):
     """What has some bells without evidence, and others given it, is so on atoms too."""
     shares = torch.randn(4, 2, generator=generator).log_softmax(dim=1)
     means, logs = torch.randn(4, 2, generator=generator), -torch.rand(4, 2, generator=generator)
-    features, tilt = said_of(torch.stack([shares, means, logs])), AtomTilt(2, width=11, said=8)
+    message, tilt = message_with(torch.stack([shares, means, logs])), AtomTilt(2, width=3)
     atoms, variables = torch.randn(2, 7, generator=generator), torch.tensor([0, 1, 1, 0])
     usual = torch.tensor([[-1.0, -0.5, 0.5, 0.0, 0.3, 0.1], [0.0, -9.0, 1.0, 2.0, 0.0, 1.0]])
-    known = bells_at(*usual.unflatten(1, (3, 2)).unbind(dim=1), atoms)
-    found = tilt(features, variables, atoms, known)
+    known = mixture_at(*usual.unflatten(1, (3, 2)).unbind(dim=1), atoms)
+    found = tilt(nothing(4), variables, message, atoms=atoms, usual=known)
 
     def density(shares, means, logs, value):
         parts = zip(shares.softmax(dim=0).tolist(), means.tolist(), logs.tolist(), strict=True)
@@ -58,7 +63,7 @@ def test_atoms_are_as_probable_as_bayes_has_it(generator):
             assert found[row, place].item() == pytest.approx(expected, rel=5e-3, abs=5e-3)
 
 
-def drawn_bells(count, generator):
+def sampled_components(count, generator):
     numbers = torch.randn(3, 1, count, generator=generator)
     return torch.stack([numbers[0].log_softmax(dim=1), 3 * numbers[1], numbers[2]])
 
@@ -68,37 +73,39 @@ def test_atoms_of_another_column_have_no_say(generator):
     schema = Schema(
         (Variable.continuous("a", atoms=(-1.0, 1.0)), Variable.continuous("b", atoms=range(4)))
     )
-    conditionals = AtomicConditionals(schema, width=11, said=8)
-    features = torch.randn(5, 11, generator=generator)
+    conditionals = AtomicConditionals(schema, width=3, components=2)
+    numbers = torch.randn(5, 11, generator=generator)
+    features, message = numbers[:, :3], message_of(numbers[:, 3:])
     conditionals.tilt = Tilted(torch.tensor([1.0, -1.0, 1e5, 1e5]))
-    found = conditionals(features, torch.zeros(5, dtype=torch.long)).branches.log_probs
+    found = conditionals(features, torch.zeros(5, dtype=torch.long), message).branches.log_probs
     conditionals.tilt = Tilted(torch.tensor([1.0, -1.0, 0.0, 0.0]))
-    expected = conditionals(features, torch.zeros(5, dtype=torch.long)).branches.log_probs
+    expected = conditionals(features, torch.zeros(5, dtype=torch.long), message).branches.log_probs
     torch.testing.assert_close(found, expected)
 
 
 class Tilted(torch.nn.Module):
-    """A guide that says the same of every edge."""
+    """A prior that says the same of every edge."""
 
     def __init__(self, tilt):
         super().__init__()
         self.told = tilt
 
-    def forward(self, _features, variables, _atoms, _usual):
+    def forward(self, _features, variables, _prior, **_places):
         return self.told.expand(*variables.shape, -1)
 
 
 def test_without_evidence_atoms_stay_as_probable_as_they_were(generator):
-    bells = drawn_bells(9, generator)
-    tilt, atoms = AtomTilt(1, width=32, said=29), torch.linspace(-9, 9, 50)[None]
-    found = tilt(said_of(bells), torch.tensor([0]), atoms, bells_at(*bells, atoms))
+    bells = sampled_components(9, generator)
+    tilt, atoms = AtomTilt(1, width=3), torch.linspace(-9, 9, 50)[None]
+    usual = mixture_at(*bells, atoms)
+    found = tilt(nothing(), torch.tensor([0]), message_with(bells), atoms=atoms, usual=usual)
     torch.testing.assert_close(found, torch.zeros(1, 50), atol=1e-4, rtol=0)
 
 
 def test_the_least_bells_as_one_have_their_moments(generator):
-    bells = drawn_bells(9, generator)
+    bells = sampled_components(9, generator)
     exact = Mixture(*bells)
-    fewer = Mixture(*_fewer(bells.movedim(0, 1).flatten(1), 4))
+    fewer = Mixture(*_fewer(bells, 4))
     assert fewer.means.shape == (1, 5)
     torch.testing.assert_close(fewer.logits.logsumexp(dim=-1), torch.zeros(1))
     for power in (1, 2):
@@ -107,12 +114,12 @@ def test_the_least_bells_as_one_have_their_moments(generator):
 
 
 def test_a_guide_that_is_wrong_leaves_every_atom_possible():
-    """Beside the atom that a guide is sure of, others have what may slip of their share before."""
+    """Beside the atom that a prior is sure of, others have what may slip of their share before."""
     schema = Schema((Variable.continuous("a", atoms=(-3.0, 0.0, 3.0)),))
-    atoms = AtomicConditionals(schema, width=8, said=5)
+    atoms = AtomicConditionals(schema, width=3, components=1)
     atoms.count(torch.tensor([[-3.0], [0.0], [3.0]]), torch.ones(3, 1).bool(), torch.ones(3))
-    sure = said_of(torch.tensor([[[0.0]], [[3.0]], [[math.log(1e-3)]]])).requires_grad_()
-    found = atoms(sure, torch.tensor([0])).branches.log_probs[0]
+    sure = torch.tensor([[[0.0]], [[3.0]], [[math.log(1e-3)]]]).requires_grad_()
+    found = atoms(nothing(), torch.tensor([0]), message_with(sure)).branches.log_probs[0]
     share = 1.5 / 5
     assert found[:2].exp().tolist() == pytest.approx([SLIP * share] * 2, rel=1e-3)
     assert found[2].exp().item() == pytest.approx(1 - SLIP * (1 - share), abs=1e-3)
@@ -121,12 +128,12 @@ def test_a_guide_that_is_wrong_leaves_every_atom_possible():
 
 
 def test_the_density_beside_atoms_follows_the_guide_only_where_it_is_taught():
-    """A sure guide, and a value that no row to train on had: it is unlikely, not impossible."""
+    """A sure prior, and a value that no row to train on had: it is unlikely, not impossible."""
     grid = (-2.0, -1.9, -1.8)
     schema = Schema((Variable.continuous("a", atoms=grid),))
-    atoms, said = AtomicConditionals(schema, width=8, said=5), [-1.9, math.log(0.01)]
-    sure = torch.tensor([[0.0, 0.0, 0.0, *said, 0.0, *said]])
-    unseen = atoms(sure, torch.tensor([0])).log_prob(torch.tensor([1.0]))
+    atoms, said = AtomicConditionals(schema, width=3, components=1), [-1.9, math.log(0.01)]
+    sure = message_of(torch.tensor([[*said, 0.0, *said]]))
+    unseen = atoms(nothing(), torch.tensor([0]), sure).log_prob(torch.tensor([1.0]))
     assert unseen.item() > -25  # moved wholly, it would be at 290 deviations
 
 
@@ -143,13 +150,13 @@ def test_densities_are_moved(generator):
 
 
 def test_a_mixture_starts_at_the_bells_that_are_said(generator):
-    """But for a twentieth of the mass, which the head's own bells have, at the guide's moments."""
+    """But for a twentieth of the mass, which the head's own bells have, at the prior's moments."""
     schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
     heads, bells = (
-        GuidedDensities(schema, width=11, said=8, head="mixture"),
-        drawn_bells(2, generator),
+        DensitiesWithPrior(schema, width=3, head="mixture", components=2),
+        sampled_components(2, generator),
     )
-    found = heads(said_of(bells), torch.tensor([1]))
+    found = heads(nothing(), torch.tensor([1]), message_with(bells))
     own = heads.bare(torch.zeros(1, 3), torch.tensor([1]))
     values = torch.linspace(-4, 4, 30)[:, None]
     said = Mixture(*bells).log_prob(values).exp()
@@ -161,9 +168,9 @@ def test_a_mixture_starts_at_the_bells_that_are_said(generator):
 def test_a_guide_that_is_wrong_leaves_every_value_possible():
     """A thousand deviations away from what is said: as improbable as a slip, no more."""
     schema = Schema((Variable.continuous("a"),))
-    heads = GuidedDensities(schema, width=8, said=5, head="mixture")
-    sure = torch.tensor([[0.0, 0.0, 0.0, 2.0, math.log(1e-3), 0.0, 2.0, math.log(1e-3)]])
-    found, only = heads(sure, torch.tensor([0])), torch.tensor([1.0])
+    heads = DensitiesWithPrior(schema, width=3, head="mixture", components=1)
+    sure = message_of(torch.tensor([[2.0, math.log(1e-3), 0.0, 2.0, math.log(1e-3)]]))
+    found, only = heads(nothing(), torch.tensor([0]), sure), torch.tensor([1.0])
     slip = math.log(SLIP) + math.log(normal_density([0.0], [[1.0]], {0: 1.0}))
     assert found.log_prob(only).item() == pytest.approx(slip, abs=1e-3)
     below = SLIP * torch.special.ndtr(only.double()).item()
@@ -171,28 +178,28 @@ def test_a_guide_that_is_wrong_leaves_every_value_possible():
 
 
 def test_a_table_whose_only_number_has_no_bells(generator):
-    """Guides of categories say two features of everything, and nothing of numbers."""
+    """Priors of categories say two features of everything, and nothing of numbers."""
     schema = Schema((Variable.continuous("a"),))
-    features, only = torch.randn(5, 5, generator=generator), torch.zeros(5, dtype=torch.long)
-    features[:, 3:] = 0
+    features, only = torch.randn(5, 3, generator=generator), torch.zeros(5, dtype=torch.long)
+    message = message_of(torch.zeros(5, 2))
     for head in ("mixture", "spline"):
-        heads = GuidedDensities(schema, width=5, said=2, head=head)
+        heads = DensitiesWithPrior(schema, width=3, head=head, components=0)
         values = torch.randn(5, generator=generator)
-        expected = heads.bare(features[:, :3], only).log_prob(values)
-        torch.testing.assert_close(heads(features, only).log_prob(values), expected)
+        expected = heads.bare(features, only).log_prob(values)
+        torch.testing.assert_close(heads(features, only, message).log_prob(values), expected)
 
 
 def test_atoms_and_elsewhere_start_from_how_often_they_are():
     schema = Schema(
         (Variable.continuous("a", atoms=(0.0, 1.0)), Variable.continuous("b", atoms=(2.0,)))
     )
-    atoms = AtomicConditionals(schema, width=8, said=5)
+    atoms = AtomicConditionals(schema, width=3, components=1)
     values = torch.tensor([[0.0, 2.0], [0.0, 0.5], [1.0, 2.0], [0.3, 7.0], [9.0, 2.0]])
     have = torch.ones(5, 2, dtype=torch.bool)
     have[4, 0] = False
     atoms.count(values, have, torch.tensor([1.0, 1.0, 2.0, 1.0, 1.0]))
-    nothing = torch.zeros(2, 8)  # the features of a network that says nothing, and a standard bell
-    found = atoms(nothing, torch.tensor([0, 1])).branches.log_probs.exp().detach()
+    standard = message_of(torch.zeros(2, 5))
+    found = atoms(nothing(2), torch.tensor([0, 1]), standard).branches.log_probs.exp().detach()
     torch.testing.assert_close(found[0], torch.tensor([2.5, 2.5, 1.5]) / 6.5, atol=1e-3, rtol=0)
     assert found[1, 0] / found[1, 2] == pytest.approx(4.5 / 2.5, abs=1e-2)
     assert found[1, 1] == 0
@@ -200,32 +207,33 @@ def test_atoms_and_elsewhere_start_from_how_often_they_are():
 
 def test_several_levels_start_from_how_often_they_are():
     schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
-    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
+    heads = CategoricalWithPrior(schema, width=3)
     codes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
     heads.count(codes, torch.ones(3, 2, dtype=torch.bool), torch.ones(3))
-    found = heads(torch.zeros(2, 5), torch.tensor([0, 1])).log_probs.exp()
+    found = heads(nothing(2), torch.tensor([0, 1]), message_of(torch.zeros(2, 2))).log_probs.exp()
     torch.testing.assert_close(found[1], torch.tensor([2.5, 0.5, 1.5]) / 4.5)
-    torch.testing.assert_close(found[0, :2], torch.tensor([0.5, 0.5]))  # of two the guide knows
+    torch.testing.assert_close(found[0, :2], torch.tensor([0.5, 0.5]))  # of two the prior knows
 
 
 def test_in_training_some_questions_of_two_levels_are_answered_without_the_guide(generator):
     schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
-    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
-    features, variables = torch.randn(1000, 5, generator=generator), torch.arange(1000) % 2
-    guided = heads.eval()(features, variables).logits
-    by_itself = heads.unguided(features[:, :3], variables).logits
+    heads = CategoricalWithPrior(schema, width=3)
+    numbers, variables = torch.randn(1000, 5, generator=generator), torch.arange(1000) % 2
+    features, message = numbers[:, :3], message_of(numbers[:, 3:])
+    with_prior = heads.eval()(features, variables, message).logits
+    by_itself = heads.without_prior(features, variables).logits
     torch.manual_seed(0)
-    found = heads.train()(features, variables).logits
+    found = heads.train()(features, variables, message).logits
     is_two, without = variables == 0, (found == by_itself).all(dim=1)
     assert 200 < without[is_two].sum() < 300  # six deviations about half of 500
-    torch.testing.assert_close(found[~without], guided[~without])
+    torch.testing.assert_close(found[~without], with_prior[~without])
     assert not without[~is_two].any()
 
 
 def test_few_rows_leave_more_to_the_guide():
     schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1])))
-    heads = GuidedCategoricalConditionals(schema, width=5, said=2)
-    for rows, expected in ((50, UNGUIDED / 4), (1000, UNGUIDED)):
+    heads = CategoricalWithPrior(schema, width=3)
+    for rows, expected in ((50, WITHOUT_PRIOR / 4), (1000, WITHOUT_PRIOR)):
         codes = torch.zeros(rows, 2)
         heads.count(codes, torch.ones_like(codes, dtype=torch.bool), torch.ones(rows))
         assert heads.share.item() == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Normal scores and units: there, back, and which of them a guide takes."""
+"""Normal scores and units: there, back, and which of them a prior takes."""
 
 import math
 
@@ -9,8 +9,9 @@ from anyorder import Schema, Variable
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import OnScale
 from anyorder.priors.normal_mixture import normal_mixture
-from anyorder.priors.normals import NormalGuide
+from anyorder.priors.normals import NormalPrior
 from anyorder.priors.scales import BEYOND, POINTS, UnitScales, chosen_units
+from tests.priors import flat
 
 
 @pytest.fixture
@@ -103,10 +104,10 @@ def test_what_did_not_vary_stays_a_normal_score(z):
 def test_learning_anew_forgets_the_units(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
-    guide, have = NormalGuide(schema).eval(), torch.ones_like(z, dtype=torch.bool)
-    guide.learn(z, have, None, torch.exp)
-    guide.learn(z, have)
-    assert torch.equal(guide.scales.units, UnitScales(3).units)
+    prior, have = NormalPrior(schema).eval(), torch.ones_like(z, dtype=torch.bool)
+    prior.fit(z, have, units=torch.exp)
+    prior.fit(z, have)
+    assert torch.equal(prior.scales.units, UnitScales(3).units)
 
 
 def sums(generator, rows=1500):
@@ -121,17 +122,17 @@ def test_a_guide_takes_the_units_where_measures_add_up(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
     have = torch.ones_like(z, dtype=torch.bool)
-    plain, guide = NormalGuide(schema).eval(), NormalGuide(schema).eval()
-    plain.learn(z, have)
-    guide.learn(z, have, None, torch.exp)
+    plain, prior = NormalPrior(schema).eval(), NormalPrior(schema).eval()
+    plain.fit(z, have)
+    prior.fit(z, have, units=torch.exp)
     assert torch.equal(plain.scales.units, UnitScales(3).units)
-    assert not torch.equal(guide.scales.units, plain.scales.units)
+    assert not torch.equal(prior.scales.units, plain.scales.units)
     fresh = sums(generator, 300).float()
     nothing = torch.zeros_like(fresh, dtype=torch.bool)
     nats = []
-    for found in (plain, guide):
+    for found in (plain, prior):
         said = found.along(fresh, query=~nothing, given=nothing, rank=torch.arange(3))
-        bells = Mixture(*said[:, 2, 2:].unflatten(-1, (3, -1)).unbind(dim=-2))
+        bells = Mixture(*said[:, 2].components)
         density = OnScale(bells, found.scales, torch.full((300,), 2))
         nats.append(float(density.log_prob(fresh[:, 2]).mean()))
     assert nats[1] > nats[0] + 0.2  # measured: 0.6 nats more of the sum given its parts
@@ -143,9 +144,9 @@ def test_a_long_tail_does_not_keep_others_from_their_units(tail, generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abcd"))
     z = torch.cat([sums(generator), torch.randn(1500, 1, generator=generator)], dim=1).float()
     have = torch.ones_like(z, dtype=torch.bool)
-    guide = NormalGuide(schema)
-    guide.learn(z, have, None, lambda z: (z * torch.tensor([1, 1, 1, tail])).exp())
-    is_score = (guide.scales.units == UnitScales(4).units).all(dim=1)
+    prior = NormalPrior(schema)
+    prior.fit(z, have, units=lambda z: (z * torch.tensor([1, 1, 1, tail])).exp())
+    is_score = (prior.scales.units == UnitScales(4).units).all(dim=1)
     assert is_score.tolist() == [False, False, False, True]
 
 
@@ -172,23 +173,23 @@ def test_a_guide_keeps_normal_scores_where_tails_are_long(generator):
     z[:, 1] = z[:, 0] + 0.1 * z[:, 1]
     have = torch.ones_like(z, dtype=torch.bool)
     for long in (lambda z: (3 * z).exp(), lambda z: torch.where(z > 2, 1e300, z.double())):
-        guide, plain = NormalGuide(schema), NormalGuide(schema)
-        guide.learn(z, have, None, long)
-        plain.learn(z, have)
+        prior, plain = NormalPrior(schema), NormalPrior(schema)
+        prior.fit(z, have, units=long)
+        plain.fit(z, have)
         for name, buffer in plain.state_dict().items():
-            assert torch.equal(buffer, guide.state_dict()[name])
+            assert torch.equal(buffer, prior.state_dict()[name])
 
 
 def test_one_pass_and_steps_agree_in_units(generator):
     schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
     z = sums(generator).float()
-    guide, have = NormalGuide(schema).eval(), torch.ones_like(z, dtype=torch.bool)
-    guide.learn(z, have, None, torch.exp)
+    prior, have = NormalPrior(schema).eval(), torch.ones_like(z, dtype=torch.bool)
+    prior.fit(z, have, units=torch.exp)
     given = torch.tensor([[True, False, False]]).expand(40, -1)
-    said = guide.along(z[:40], query=~given, given=given, rank=torch.arange(3))
-    belief = guide.believe(z[:40], given)
+    said = flat(prior.along(z[:40], query=~given, given=given, rank=torch.arange(3)))
+    state = prior.encode(z[:40], given)
     for target in (1, 2):
         asked = torch.full((40, 1), target)
         same = {"atol": 1e-4, "rtol": 1e-4}
-        torch.testing.assert_close(guide.ask(belief, asked)[:, 0], said[:, target], **same)
-        belief = guide.tell(belief, asked, z[:40, target, None])
+        torch.testing.assert_close(flat(prior.ask(state, asked))[:, 0], said[:, target], **same)
+        state = prior.tell(state, asked, z[:40, target, None])

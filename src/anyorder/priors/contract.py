@@ -1,0 +1,291 @@
+r"""Contract of priors: models fitted in seconds that answer p(x_i | x_e) in closed form.
+
+A prior knows frequencies, lines and clusters from few rows, where a network needs many. The network
+is trained beside it, and the heads start from its `PriorMessage`: log-odds are added, components
+join those of a mixture, both behind a learned gate,
+
+    logits = network + gate * prior,    p(v) = g sum_k w_k N(v; m_k, s_k^2) + (1 - g) network(v).
+
+To add a prior, write a `Prior` with two methods and name it where a model is built:
+
+- `fit` reads the rows once;
+- `ask` gives the message of variables given evidence.
+
+The methods `encode`, `tell` and `along` have slow defaults, which call `ask` with all that is known
+by then. Override them where there is something faster:
+
+- latent classes: the state is log p(z | x_e); `tell` adds log theta_zc(x_c) of the value, and
+  `along` is an exclusive cumulative sum of these, log p(z | x_<t) = log pi_z + sum_{s<t}
+  log theta_z(x_s) + constant; the message of a category is log sum_z p(z | x_e) theta_zc;
+- normal mixtures: one Cholesky decomposition a path and component; see `normals.py`;
+- trees: belief propagation; each prefix of a path is a row of the batch, which the default does.
+
+A row must not see itself: priors have read the rows that the network is trained on, and the network
+would learn to trust them too much. While ``self.training`` is set, `along` gives the message of a
+prior that was fitted without the row, by cross-fitting in folds, or with its own part taken off.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.networks.contracts import PathFeatures, PathNetwork, PriorMessage
+from anyorder.priors.scales import Units, UnitScales
+from anyorder.variables import Schema
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Default state of a prior: all that is known of each row.
+
+    Args:
+        x: Values. Shape ``(rows, columns)``.
+        given: Which are known. Shape ``(rows, vars)``.
+    """
+
+    x: Tensor
+    given: Tensor
+
+    def at(self, rows: Tensor) -> "Evidence":
+        """Selects rows."""
+        return Evidence(self.x[rows], self.given[rows])
+
+
+class Prior(nn.Module, ABC):
+    """p(x_i | x_e) of every variable for any evidence, as messages.
+
+    A state has a method ``at(rows)``, which selects rows. A message is 0 for variables that the
+    prior does not model.
+
+    Args:
+        schema: The variables; its context is not read.
+    """
+
+    components: int = 0
+    """Mixture components of the messages about numbers."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self.schema = schema
+
+    @property
+    def number_scales(self) -> UnitScales | None:
+        """Scales on which messages about numbers are, one a number; None if it has none."""
+        return None
+
+    @abstractmethod
+    def fit(
+        self,
+        x: Tensor,
+        have: Tensor,
+        weights: Tensor | None = None,
+        *,
+        units: Units | None = None,
+    ) -> None:
+        """Fits the prior to rows.
+
+        Args:
+            x: Values. Shape ``(rows, columns)``.
+            have: False for missing values. Shape ``(rows, vars)``.
+            weights: Weights of the rows, in any unit. Shape ``(rows,)``.
+            units: From normal scores of the numbers to the units of their columns.
+        """
+
+    @abstractmethod
+    def ask(self, state: Any, variables: Tensor) -> PriorMessage:
+        """Message about variables given the evidence and what was told.
+
+        Args:
+            state: From `encode` or `tell`; by default the `Evidence`.
+            variables: Shape ``(rows, tokens)``.
+
+        Returns:
+            Shape ``(rows, tokens)``.
+        """
+
+    def encode(self, x: Tensor, given: Tensor) -> Any:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        return Evidence(x, given)
+
+    def tell(self, state: Any, variables: Tensor, values: Tensor) -> Any:
+        """Adds known values; see `PathNetwork.tell`."""
+        x = state.x.scatter(1, variables, values.to(state.x))
+        return Evidence(x, state.given.scatter(1, variables, True))
+
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
+        """Message about each variable of a path given all before it.
+
+        See `PathNetwork.forward` for the arguments.
+
+        Returns:
+            Shape ``(batch, vars)``; only those of the query are read.
+        """
+        rank = rank.expand(query.shape)
+        row, target = query.nonzero(as_tuple=True)
+        known = given[row] | (query[row] & (rank[row] < rank[row, target, None]))
+        found = self.ask(self.encode(x[row], known), target[:, None])
+
+        def placed(part: Tensor) -> Tensor:
+            every = part.new_zeros(*query.shape, *part.shape[2:])
+            return every.index_put((row, target), part[:, 0])
+
+        return found.map(placed)
+
+    def alone(self) -> PriorMessage:
+        """Message about each variable without evidence. Shape ``(vars,)``."""
+        device = next(self.buffers()).device
+        nothing = torch.zeros(1, self.schema.num_variables, device=device)
+        every = torch.arange(self.schema.num_variables, device=device)
+        return self.ask(self.encode(nothing, nothing.bool()), every[None])[0]
+
+
+class SummedPrior(Prior):
+    """Several priors of different variables: their messages add up.
+
+    Args:
+        schema: The variables.
+        priors: Each models variables of its own.
+    """
+
+    def __init__(self, schema: Schema, priors: Sequence[Prior]) -> None:
+        super().__init__(schema)
+        self.parts = nn.ModuleList(priors)
+        self.components = max(prior.components for prior in priors)
+
+    @property
+    def priors(self) -> list[Any]:
+        """The priors, in order."""
+        return list(self.parts)
+
+    @property
+    def number_scales(self) -> UnitScales | None:
+        """Scales of the prior of numbers, if there is one."""
+        return next((p.number_scales for p in self.priors if p.number_scales is not None), None)
+
+    def fit(
+        self,
+        x: Tensor,
+        have: Tensor,
+        weights: Tensor | None = None,
+        *,
+        units: Units | None = None,
+    ) -> None:
+        """Fits each; see `Prior.fit`."""
+        for prior in self.priors:
+            prior.fit(x, have, weights, units=units)
+
+    def ask(self, state: "PriorStates", variables: Tensor) -> PriorMessage:
+        """Message about variables; see `Prior.ask`."""
+        pairs = zip(self.priors, state.states, strict=True)
+        return self._sum([prior.ask(own, variables) for prior, own in pairs])
+
+    def encode(self, x: Tensor, given: Tensor) -> "PriorStates":
+        """Encodes the evidence; see `Prior.encode`."""
+        return PriorStates([prior.encode(x, given) for prior in self.priors])
+
+    def tell(self, state: "PriorStates", variables: Tensor, values: Tensor) -> "PriorStates":
+        """Adds known values; see `Prior.tell`."""
+        pairs = zip(self.priors, state.states, strict=True)
+        return PriorStates([prior.tell(own, variables, values) for prior, own in pairs])
+
+    def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
+        """Message about each variable of a path; see `Prior.along`."""
+        parts = [p.along(x, query=query, given=given, rank=rank) for p in self.priors]
+        return self._sum(parts)
+
+    def _sum(self, messages: Sequence[PriorMessage]) -> PriorMessage:
+        first, *others = (self._padded(message) for message in messages)
+        return first.map(lambda *parts: torch.stack(parts).sum(dim=0), *others)
+
+    def _padded(self, message: PriorMessage) -> PriorMessage:
+        more = self.components - message.means.shape[-1]
+        components = (nn.functional.pad(part, (0, more)) for part in message.components)
+        return PriorMessage(message.location, message.log_scale, *components)
+
+
+@dataclass(frozen=True)
+class PriorStates:
+    """State of each of several priors."""
+
+    states: list[Any]
+
+    def at(self, rows: Tensor) -> "PriorStates":
+        """Selects rows."""
+        return PriorStates([state.at(rows) for state in self.states])
+
+
+@dataclass
+class StateWithPrior:
+    """State of a network and of the prior beside it.
+
+    Args:
+        inner: State of the network.
+        prior: State of the prior, one row a sample.
+        rows: Their places in `prior`. Shape ``(rows,)``.
+        samples: Continuations of each row of the batch.
+    """
+
+    inner: Any
+    prior: Any
+    rows: Tensor
+    samples: int = 1
+
+    def expand(self, draws: int) -> "StateWithPrior":
+        """See `State.expand`."""
+        places = self.rows.repeat_interleave(draws)
+        return self._at(self.inner.expand(draws), places, self.samples * draws)
+
+    def select(self, rows: Tensor) -> "StateWithPrior":
+        """See `State.select`."""
+        places = rows[:, None] * self.samples + self.rows[: self.samples]
+        return self._at(self.inner.select(rows), places.flatten(), self.samples)
+
+    def _at(self, inner: Any, places: Tensor, samples: int) -> "StateWithPrior":
+        rows = torch.arange(len(places), device=places.device)
+        return StateWithPrior(inner, self.prior.at(places), rows, samples)
+
+
+class NetworkWithPrior(PathNetwork[StateWithPrior]):
+    """A path network beside a prior: hands on the features of the one and the message of the other.
+
+    Args:
+        schema: The variables.
+        network: Learns what the prior does not know.
+        prior: Fitted before the network is trained.
+    """
+
+    has_prior = True
+
+    def __init__(self, schema: Schema, network: PathNetwork[Any], prior: Prior) -> None:
+        super().__init__()
+        self.schema, self.network, self.prior = schema, network, prior
+        self.width, self.asks_many = network.width, network.asks_many
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Features and messages of every factor; see `PathNetwork.forward`."""
+        path: PathFeatures = self.network(x, query, given, rank)
+        message = self.prior.along(x, query=query, given=given, rank=rank)
+        return path._replace(prior=message[path.row, path.target])
+
+    def encode(self, x: Tensor, given: Tensor) -> StateWithPrior:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        rows = torch.arange(len(x), device=x.device)
+        return StateWithPrior(self.network.encode(x, given), self.prior.encode(x, given), rows)
+
+    def ask(self, state: StateWithPrior, variables: Tensor) -> Tensor:
+        """Features of variables; see `PathNetwork.ask`."""
+        return self.network.ask(state.inner, variables)
+
+    def message(self, state: StateWithPrior, variables: Tensor) -> PriorMessage:
+        """Message of the prior; see `PathNetwork.message`."""
+        return self.prior.ask(state.prior, variables.expand(len(state.rows), -1))
+
+    def tell(self, state: StateWithPrior, variables: Tensor, values: Tensor) -> StateWithPrior:
+        """Continues the path; see `PathNetwork.tell`."""
+        state.inner = self.network.tell(state.inner, variables, values)
+        state.prior = self.prior.tell(state.prior, variables.expand_as(values), values)
+        return state
