@@ -63,7 +63,7 @@ def test_edges_are_in_order_of_row_and_step(path_network, x, sets):
             sorted(query[row].nonzero().flatten().tolist(), key=rank[row].__getitem__)
         )
     ]
-    assert list(zip(*(t.tolist() for t in path[1:]), strict=True)) == expected
+    assert list(zip(*(t.tolist() for t in path[1:4]), strict=True)) == expected
 
 
 @torch.no_grad()
