@@ -3,7 +3,8 @@
 from math import log
 from typing import Any, NamedTuple
 
-from anyorder.reproduce import table1, table6
+from anyorder.reproduce import table1_figure3 as table1
+from anyorder.reproduce import table6
 from anyorder.reproduce import tables2_3 as image_tables
 from anyorder.reproduce.tables4_5 import METRIC, PRINTED_CONDITIONALS, PRINTED_MARGINALS
 from experiments.records import record

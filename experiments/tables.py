@@ -15,12 +15,11 @@ from cyclopts import App, Parameter
 from anyorder.cli.app import run
 from anyorder.errors import ConfigError
 from anyorder.reproduce.robot_models import COVERAGE, LIKELIHOODS, NATS, REWARD, ROWS
-from anyorder.reproduce.table1 import ASKS_NO_CONDITIONALS, METRICS
+from anyorder.reproduce.table1_figure3 import ASKS_NO_CONDITIONALS, FIGURE3, METRICS, TABLE1
 from anyorder.reproduce.table6 import BY_SEED
 from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.tables4_5 import MILLISECONDS
-from anyorder.reproduce.text_models import FIGURE3, TABLE1
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
 from experiments.table_results import (

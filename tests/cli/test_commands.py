@@ -16,7 +16,7 @@ from anyorder.lattice.enumeration import edge_law, node_law
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.reproduce.record import TOO_SHORT
 from anyorder.reproduce.study import read_estimates, run_jobs, write_estimates
-from anyorder.reproduce.text_models import CATALOGUE, FIGURE3, SCALES, TABLE1, LastEdges, build
+from anyorder.reproduce.table1_figure3 import CATALOGUE, FIGURE3, SCALES, TABLE1, LastEdges, build
 from anyorder.training.settings import TrainingSettings
 from experiments import tables
 
@@ -163,7 +163,7 @@ def test_figure3_at_its_smallest(tmp_path, capsys):
 
 
 def test_figure3_without_matplotlib_says_how_to_get_a_picture(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("anyorder.reproduce.figure3.find_spec", lambda _: None)
+    monkeypatch.setattr("anyorder.reproduce.table1_figure3.find_spec", lambda _: None)
     main(["reproduce", "figure3", "--out", str(tmp_path), "--models", "a_only", "b_cr"])
     shown = capsys.readouterr().out
     assert 'No plot: pip install "anyorder[plot]"' in shown

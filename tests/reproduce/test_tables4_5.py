@@ -11,6 +11,7 @@ import torch
 from anyorder.cli.app import main
 from anyorder.reproduce.record import TOO_SHORT
 from anyorder.reproduce.study import _timed_as
+from anyorder.reproduce.table1_figure3 import SCALES, TextStudy, evaluate
 from anyorder.reproduce.tables4_5 import (
     MILLISECONDS,
     RECIPES,
@@ -24,7 +25,6 @@ from anyorder.reproduce.tables4_5 import (
 )
 from anyorder.reproduce.tables4_5 import PRINTED_CONDITIONALS as PRINTED5
 from anyorder.reproduce.tables4_5 import PRINTED_MARGINALS as PRINTED4
-from anyorder.reproduce.text_models import SCALES, TextStudy, evaluate
 from anyorder.reproduce.uci_data import UCI, Numbers, bundled_numbers
 from experiments import tables
 

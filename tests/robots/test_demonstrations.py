@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from anyorder.errors import ConfigError, SchemaError
-from anyorder.robots import files as robot_files
 from anyorder.robots import kitchen
+from anyorder.robots import kitchen as robot_files
 from anyorder.robots.episodes import Demonstrations
-from anyorder.robots.files import (
+from anyorder.robots.kitchen import (
     GOALS,
+    JOINTS,
+    POSITIONS,
+    SCORED,
+    SEEN,
+    Kitchen,
     Logs,
+    ToyKitchen,
     completed_share,
     completed_tasks,
     load_kitchen,
@@ -19,14 +25,6 @@ from anyorder.robots.files import (
     read_logs,
     read_minari,
     replayed,
-)
-from anyorder.robots.kitchen import (
-    JOINTS,
-    POSITIONS,
-    SCORED,
-    SEEN,
-    Kitchen,
-    ToyKitchen,
     toy_demonstrations,
 )
 

@@ -600,7 +600,7 @@ def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
 
 
 def test_check_does_without_matplotlib(folder, run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("anyorder.cli.checking.find_spec", lambda _: None)
+    monkeypatch.setattr("anyorder.cli.runs.find_spec", lambda _: None)
     command = ["check", str(run), str(folder / "gaps.csv"), "--rows", "20"]
     main([*command, "--out", str(tmp_path)])
     assert 'pip install "anyorder[plot]"' in capsys.readouterr().err

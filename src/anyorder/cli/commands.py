@@ -128,7 +128,7 @@ def check(
     out
         Folder for plots (if matplotlib is installed) and for the numbers, check.json.
     """
-    from anyorder.cli.checking import check_file
+    from anyorder.cli.runs import check_file
 
     check_file(run, file, rows=rows, out=out, seed=seed, json=json)
 

@@ -35,8 +35,8 @@ from anyorder.lattice.masks import CardinalityLaw, MaskDistribution, log_binomia
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_samplers import Weighting
 from anyorder.lattice.training_law import check_same_variables, is_uniform
-from anyorder.lattice.weighted_queries import Weighting
 
 
 def edge_weights(

@@ -26,10 +26,10 @@ is the part of that set which comes *before i*, so variables after i need no sam
     i uniform on 1..N,   p uniform on (0, 1),   e = each j < i independently with probability p
 
 is the law for which the paper's appendix B sorts three times a row. A weight that depends on sizes
-only changes the laws of i and p: `uniform_queries.py` has all eight cases. Rows with missing values
+only changes the laws of i and p: `query_samplers.py` has all eight cases. Rows with missing values
 use their available variables in place of all: a uniform size stays uniform among them.
 
-**All other laws.** `weighted_queries.py` samples a query by the mass of its edges; then one edge of
+**All other laws.** `query_samplers.py` samples a query by the mass of its edges; then one edge of
 its path is sampled.
 """
 
@@ -43,9 +43,7 @@ from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.lattice.query_laws import Query, QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import MixtureQueries
-from anyorder.lattice.random_sets import bernoulli_sets, beta, source_device
-from anyorder.lattice.uniform_queries import sample_conditional, sample_linear, sample_marginal
-from anyorder.lattice.weighted_queries import (
+from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,
     has_masses,
@@ -53,8 +51,12 @@ from anyorder.lattice.weighted_queries import (
     masses,
     rejection_sampled,
     sample_components,
+    sample_conditional,
+    sample_linear,
+    sample_marginal,
     weighted_queries,
 )
+from anyorder.lattice.random_sets import bernoulli_sets, beta, source_device
 
 Method = Literal["exact", "sir"]
 
@@ -221,7 +223,7 @@ def _exact(
 
 
 def is_uniform(law: QueryLaw) -> bool:
-    """True if all query sizes 1..N are equally likely, as `uniform_queries` assumes."""
+    """True if all query sizes 1..N are equally likely, as the closed forms assume."""
     sizes = law.log_query_sizes(law.num_variables)
     return sizes is not None and bool(sizes[1].isfinite() and (sizes[1:] == sizes[1]).all())
 
@@ -233,7 +235,7 @@ def _uniform_edges(
     available: Tensor | None,
     generator: torch.Generator | None,
 ) -> Edges:
-    """Samples edges of uniform queries in closed form; see `uniform_queries.py`."""
+    """Samples edges of uniform queries in closed form; see `query_samplers.py`."""
     device = source_device(generator, available)
     if available is None:
         position = protocol.position.to(device, torch.int32)[None]  # (1, vars)

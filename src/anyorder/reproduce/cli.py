@@ -35,7 +35,7 @@ def table1(*, options: Experiment = TEXT) -> None:
     Models: ardm, mac, mac_strided, mac_exact, path, path_mix, path_rnd, path_one_stream,
     path_mix_one_stream, left_to_right.
     """
-    from anyorder.reproduce.table1 import table1 as run
+    from anyorder.reproduce.table1_figure3 import table1 as run
 
     run(options)
 
@@ -84,7 +84,7 @@ def figure3(*, options: Experiment = TEXT) -> None:
 
     Models: ardm, a_only, b_only, a_and_b, b_cr, mac_strided, mac, mac_exact, path.
     """
-    from anyorder.reproduce.figure3 import figure3 as run
+    from anyorder.reproduce.table1_figure3 import figure3 as run
 
     run(options)
 

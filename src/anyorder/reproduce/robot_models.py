@@ -27,8 +27,14 @@ from anyorder.robots.episodes import (
     SplitDemonstrations,
     rollouts,
 )
-from anyorder.robots.files import load_kitchen
-from anyorder.robots.kitchen import SCORED, Kitchen, ToyKitchen, need_simulator, toy_demonstrations
+from anyorder.robots.kitchen import (
+    SCORED,
+    Kitchen,
+    ToyKitchen,
+    load_kitchen,
+    need_simulator,
+    toy_demonstrations,
+)
 from anyorder.robots.policies import (
     SPREAD,
     CloningPolicy,

@@ -33,7 +33,7 @@ from anyorder.reproduce.robot_models import (
     RobotStudy,
 )
 from anyorder.reproduce.study import Results, joint_source, run_jobs
-from anyorder.robots.files import LOGS, completed_share, load_kitchen, read_logs
+from anyorder.robots.kitchen import LOGS, completed_share, load_kitchen, read_logs
 
 PAPER: Mapping[str, tuple[float, float]] = {"bc_fill": (1.81, 0.08), "mac_fill": (2.00, 0.05)}
 """Rewards of the paper, with their standard errors."""

@@ -25,8 +25,8 @@ from anyorder.lattice.protocols import (
     lexicographic,
 )
 from anyorder.lattice.query_laws import ConditionalQueries, MarginalQueries, QueryLaw
+from anyorder.lattice.query_samplers import Weighting
 from anyorder.lattice.training_law import training_masks
-from anyorder.lattice.weighted_queries import Weighting
 from anyorder.reproduce.record import Record, Row, check_record
 
 POOL = 100

@@ -18,14 +18,14 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.exact_weights import edge_weights
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.lattice.random_sets import source_device, subsets, uniform
-from anyorder.lattice.training_law import check_same_variables, row_masses, training_masks
-from anyorder.lattice.weighted_queries import (
+from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,
     weighted_queries,
     weighted_queries_of_one_size,
 )
+from anyorder.lattice.random_sets import source_device, subsets, uniform
+from anyorder.lattice.training_law import check_same_variables, row_masses, training_masks
 
 Targets = Literal["uniform", "exact", "drawn"]
 

@@ -3,12 +3,17 @@
 All models have the same blocks and are trained for the same time on the same text. Masked networks
 have rotary positions too, so that the comparison with path networks is fair. Both experiments
 share the models, under one name each, so that none is trained twice.
+
+Table 1 compares models in bits per character, with path networks beside those of the paper. Figure
+3 is the ablation of the law over training masks.
 """
 
+import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,12 +36,23 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.transformer import Transformer
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Entry, mac_protocol
+from anyorder.reproduce.record import (
+    TOO_SHORT,
+    Entry,
+    Paired,
+    cell,
+    difference_table,
+    legend,
+    mac_protocol,
+    report_console,
+    report_table,
+)
 from anyorder.reproduce.study import Outcome, Study, run_experiment
 from anyorder.text.data import Crops, Text, chunks, embedded_text, load_text8, text_schema
 from anyorder.text.model import text_queries
 from anyorder.training.loop import Validation
 from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
+from anyorder.training.progress import read_metrics
 from anyorder.training.settings import TrainingSettings
 
 STRIDES = 10
@@ -330,3 +346,142 @@ class TextStudy(Study):
         """Returns the metrics of the experiment on chunks of the test text."""
         x = chunks(read_text(self.data).test, self.scale.length, self.scale.rows)
         return self.measurement(model, x, seed)
+
+
+PAPER = {"ardm": (1.48, 1.12), "mac_strided": (1.40, 1.09), "path_rnd": (1.64, None)}
+"""Joint and marginal bits that the paper prints (3000 epochs; OA-Transformer for random orders).
+
+Its command for text8 has a strided order."""
+
+PAIRS = (
+    ("mac", "ardm"),
+    ("mac_strided", "ardm"),
+    ("mac_exact", "ardm"),
+    ("path", "mac"),
+    ("path_mix", "mac"),
+    ("path_mix", "mac_strided"),
+    ("path_mix", "ardm"),
+    ("path", "left_to_right"),
+    ("path_one_stream", "left_to_right"),
+    ("path_mix_one_stream", "path_mix"),
+)
+"""Paired differences a - b in the table: negative is better for a."""
+
+ASKS_NO_CONDITIONALS = ("path", "path_rnd", "path_one_stream", "left_to_right")
+
+NO_CONDITIONALS = "* not trained on conditional queries: its evidence encoder is untrained."
+
+METRICS = ("joint", "marginal", "conditional")
+
+
+def table1(options: ExperimentOptions) -> None:
+    """Trains and evaluates the models of Table 1, and prints them beside the paper's numbers."""
+    outcome = run_text_experiment("table1", TABLE1, evaluate, options)
+    kept = outcome.record(options.command("table1"), outcome.differences(PAIRS, METRICS))
+    if kept.publish(options.record, json=options.json):
+        _show(options.scale, outcome)
+
+
+def _show(scale: str, outcome: Outcome) -> None:
+    console = report_console()
+    console.print(f"Table 1 at scale {scale}: {outcome.data}, bits; less is better")
+    table = report_table("model", *METRICS, "paper: joint,\nmarginal")
+    for name, estimates in outcome.estimates.items():
+        paper = ", ".join(f"{v:.2f}" for v in PAPER.get(name, ()) if v is not None)
+        cells = [cell(estimates[metric].value, estimates[metric].se) for metric in METRICS]
+        cells[-1] += "*" if name in ASKS_NO_CONDITIONALS else " "
+        table.add_row(name, *cells, paper)
+        for metric in (m for m in estimates if m not in METRICS):
+            found = estimates[metric]
+            table.add_row(f"  {metric}", cell(found.value, found.se), "", "", "")
+    console.print(table)
+    if any(name in ASKS_NO_CONDITIONALS for name in outcome.estimates):
+        console.print(f"{NO_CONDITIONALS}\n")
+    if differences := outcome.differences(PAIRS, METRICS):
+        console.print(difference_table(differences, METRICS, "bits"))
+    console.print(legend(TABLE1, outcome.estimates))
+    if scale == "tiny":
+        console.print(f"\n{TOO_SHORT}")
+
+
+BASELINE = "ardm"
+"""Law that differences are taken from: uniform cardinality, uniform masks of a cardinality."""
+
+
+def measure(model: AnyOrderModel, x: Tensor, seed: int) -> dict[str, Estimate]:
+    """Returns the marginal bits of test rows, summed over whole paths."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"marginal": marginal_bits(model, x, seed=seed, generator=generator)}
+
+
+def figure3(options: ExperimentOptions) -> None:
+    """Trains a model on each law, and plots its marginal bits during training.
+
+    `figure3.csv` and `figure3.png` are written beside the runs.
+    """
+    outcome = run_text_experiment("figure3", FIGURE3, measure, options)
+    folder = outcome.folder
+    curves = {name: read_curve(folder / name) for name in outcome.estimates}
+    write_curves(folder / "figure3.csv", curves)
+    kept = outcome.record(options.command("figure3"), _paired(outcome))
+    plot = plot_curves(folder / "figure3.png", curves)
+    if not kept.publish(options.record, json=options.json):
+        return
+    _show_curves(options.scale, outcome)
+    picture = f" and {plot}" if plot else '. No plot: pip install "anyorder[plot]"'
+    report_console().print(f"\nCurves: {folder / 'figure3.csv'}{picture}", soft_wrap=True)
+
+
+def _paired(outcome: Outcome) -> list[Paired]:
+    if BASELINE not in outcome.estimates:
+        return []
+    others = [name for name in outcome.estimates if name != BASELINE]
+    return [outcome.difference(name, BASELINE, "marginal") for name in others]
+
+
+def _show_curves(scale: str, outcome: Outcome) -> None:
+    console = report_console()
+    console.print(f"Figure 3 at scale {scale}: {outcome.data}, marginal bits; less is better")
+    table = report_table("law", "bits", f"minus {BASELINE}")
+    differences = {pair.a: pair for pair in _paired(outcome)}
+    for name, found in outcome.estimates.items():
+        pair = differences.get(name)
+        difference = "" if pair is None else f"{pair.difference:+.4f} ± {pair.se:.4f}"
+        table.add_row(name, str(found["marginal"]), difference)
+    console.print(table)
+    console.print(legend(FIGURE3, outcome.estimates))
+    if scale == "tiny":
+        console.print(f"\n{TOO_SHORT}")
+
+
+def plot_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> Path | None:
+    """Plots the curves; returns None without matplotlib (the extra `plot`)."""
+    if find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for law, curve in curves.items():
+        last = curve[-1][0]
+        shares, bits = [100 * step / last for step, _ in curve], [value for _, value in curve]
+        axes.plot(shares, bits, label=law.replace("_", " "), marker="." if len(bits) < 9 else None)
+    axes.set(xlabel="% of the training steps", ylabel="held-out marginal bits")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=160)
+    return path
+
+
+def read_curve(folder: Path) -> list[tuple[int, float]]:
+    """Reads training steps and held-out marginal bits from the metrics of a run."""
+    found = read_metrics(folder / "metrics.jsonl")
+    return [(line["step"], line["held_out"]) for line in found if "held_out" in line]
+
+
+def write_curves(path: Path, curves: dict[str, list[tuple[int, float]]]) -> None:
+    """Writes a CSV file with columns law, step and marginal_bits."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["law", "step", "marginal_bits"])
+        for law, curve in curves.items():
+            writer.writerows([law, step, bits] for step, bits in curve)
