@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.inference.queries import answering
 from anyorder.serve.batching import REFUSALS, VALUES_AT_ONCE, Desk, answer, part_seed
-from anyorder.tables.routes import Message, Seed
-from anyorder.tables.summaries import short
+from anyorder.tables.routes import Message, Seed, short
 from anyorder.text.model import TextModel
 
 LIKELY = 6
