@@ -23,6 +23,8 @@ from anyorder.heads.mixed import MixedDistribution
 from anyorder.heads.mixture import Mixture
 from anyorder.inference.model import AnyOrderModel
 
+Bracket = tuple[Tensor, Tensor]
+
 POINTS_AT_ONCE = 65_536
 """Evaluations of densities in one go: keeps memory flat where many samples stand for evidence."""
 
@@ -39,8 +41,9 @@ TAIL = 1e-4
 """Probability that may be beyond the first and the last knot."""
 
 CLOSE = 1e-7
-"""A secant step below this, relative to 1 + |code|, is the last one: float32 tells no less apart.
-Steps shrink faster than geometrically, so that a quantile is far closer than the step itself."""
+"""A secant step below this is the last one: in normal scores of the share, and in the code relative
+to 1 + |code|, of which float32 tells no less apart. Steps shrink faster than geometrically: the
+quantile is far closer than the last step."""
 
 ENTROPY_CLOSE = 1e-4
 """The same for an entropy, to which the errors of hundreds of quantiles add less than 1e-6."""
@@ -84,6 +87,7 @@ class Edges:
             torch.cat([part.cpu().double() for part in weights]),
         )
 
+    @torch.no_grad()
     def groups(self, model: AnyOrderModel) -> "Iterator[tuple[list[int], Levelled | Numbers]]":
         """Yields the distributions by kind: their numbers, and their answers."""
         device = self.features.device
@@ -207,18 +211,19 @@ class Numbers:
         """Returns the probabilities of at most each code. Shapes ``(points, count)``."""
         return self.mixing(self._at(self.part, "cdf", codes.float())).clamp(0, 1)
 
-    def quantiles(self, shares: Tensor) -> Tensor:
+    def quantiles(self, shares: Tensor, close: float | Tensor = CLOSE) -> Tensor:
         """Returns the codes below which shares lie; exactly an atom where it is one.
 
         Args:
             shares: Between 0 and 1. Shape ``(shares,)``, float64.
+            close: See `CLOSE`; may differ by share.
 
         Returns:
             Shape ``(shares, count)``, float64.
         """
         wanted = shares.double()[:, None].expand(-1, self.mixing.count)
         if not self.masses.shape[1]:
-            return self._inverse(wanted)
+            return self._inverse(wanted, close=close)
         steps = self.masses.cumsum(dim=1)
         below = self._below(self.atoms.clamp(max=FARTHEST).T).T
         reached = steps + self.share[:, None] * below  # (count, atoms), at each atom
@@ -231,7 +236,7 @@ class Numbers:
         is_atom = (reach - mass < wanted.T) & ~beyond & atom.isfinite()
         before = torch.where(beyond, step, step - mass)
         left = (wanted.T - before) / self.share.clamp(min=LEAST)[:, None]
-        smooth = self._inverse(left.clamp(EPSILON, 1 - EPSILON).T, ~is_atom.T)
+        smooth = self._inverse(left.clamp(EPSILON, 1 - EPSILON).T, ~is_atom.T, close=close)
         return torch.where(is_atom.T, atom.T, smooth)
 
     def entropy(self) -> Tensor:
@@ -241,7 +246,7 @@ class Numbers:
         """
         nodes = (torch.arange(NODES, dtype=torch.float64) + 0.5) / NODES
         codes = self._inverse(nodes[:, None].expand(-1, self.mixing.count), close=ENTROPY_CLOSE)
-        heights = self._beside(self._at(self.smooth, "log_prob", codes.float()).double().exp())
+        heights = self._beside(self._at(self.smooth, "log_prob", codes).exp())
         smooth = -heights.log().mean(dim=0)
         branches = torch.special.entr(self.masses).sum(dim=1) + torch.special.entr(self.share)
         return branches + self.share * smooth
@@ -252,17 +257,14 @@ class Numbers:
         low = torch.full((self.mixing.count,), -REACH, dtype=torch.float64)
         high = -low
         for _ in range(ROUNDS):
-            codes, reached = self._evaluated(low, high, COARSE)
+            codes = _between(low, high, COARSE)
+            reached = self._beside(self._at(self.smooth, "cdf", codes.float()))
             first = ((reached < TAIL).sum(dim=0) - 1).clamp(min=0)
             last = (reached <= 1 - TAIL).sum(dim=0).clamp(max=COARSE - 1)
             low, high = (codes.gather(0, place[None])[0] for place in (first, last))
             if bool((last - first > COARSE // 4).all()):
                 break
-        return self._evaluated(low, high, KNOTS)
-
-    def _evaluated(self, low: Tensor, high: Tensor, knots: int) -> tuple[Tensor, Tensor]:
-        steps = torch.linspace(0, 1, knots, dtype=torch.float64)[:, None]
-        codes = low + (high - low) * steps
+        codes = _between(low, high, KNOTS)
         return codes, self._below(codes)
 
     @cached_property
@@ -288,41 +290,76 @@ class Numbers:
         return len(self.mixing.owner) == self.mixing.count
 
     def _inverse(
-        self, wanted: Tensor, asked: Tensor | None = None, *, close: float = CLOSE
+        self, wanted: Tensor, asked: Tensor | None = None, *, close: float | Tensor = CLOSE
     ) -> Tensor:
         """Returns where the CDF of the density reaches `wanted`. Shapes ``(shares, count)``.
 
         Args:
             wanted: Shares of the density, in (0, 1).
             asked: Where the answer matters; everywhere by default.
-            close: Secant step that is the last one.
+            close: Secant step that is the last one; may differ by share, of shape ``(shares,)``.
         """
         if self._is_single and not isinstance(getattr(self.smooth, "inner", self.smooth), Mixture):
             return self._at(self.smooth, "icdf", wanted).double()  # it has an inverse of its own
-        (knots, reached), score = self.knots, ndtri(wanted)
-        scores = ndtri(reached.clamp(LEAST, 1 - EPSILON))
-        place = torch.searchsorted(reached.T.contiguous(), wanted.T.contiguous()).T
-        right = place.clamp(1, len(knots) - 1)
-        a, b = knots.gather(0, right - 1), knots.gather(0, right)
-        off_a, off_b = (scores.gather(0, at) - score for at in (right - 1, right))
-        low = torch.where(place == len(knots), b, a).masked_fill(place == 0, -FARTHEST)
-        high = torch.where(place == 0, a, b).masked_fill(place == len(knots), FARTHEST)
-        found, rows = torch.zeros_like(wanted), torch.arange(len(wanted))
+        score, (low, high), (last, off_last), code = self._begun(wanted)
+        close = close if isinstance(close, Tensor) else torch.tensor([close])
+        found, rows, close = code.clone(), torch.arange(len(code)), close.expand(len(code))[:, None]
         active = torch.ones_like(found, dtype=torch.bool) if asked is None else asked
         for step in range(SECANTS + BISECTIONS):
-            code = b - off_b * (b - a) / (off_b - off_a)
-            inside = (code > low) & (code < high) & (step < SECANTS)
-            code = torch.where(inside, code, (low + high) / 2)
-            found[rows] = torch.where(active, code, found[rows])
-            active = active & ((code - b).abs() > close * (1 + code.abs()))
             left = active.any(dim=1)
             if not left.any():
                 break
             if not left.all():  # tails take more steps: the others are done with
-                rows, active, score, low, high, b, off_b, code = (
-                    state[left] for state in (rows, active, score, low, high, b, off_b, code)
+                rows, active, close, score, low, high, last, off_last, code = (
+                    state[left]
+                    for state in (rows, active, close, score, low, high, last, off_last, code)
                 )
-            off = ndtri(self._below(code).clamp(LEAST, 1 - EPSILON)) - score
+            off = _score(self._below(code)) - score
             low, high = torch.where(off < 0, code, low), torch.where(off < 0, high, code)
-            a, off_a, b, off_b = b, off_b, code, off
+            following = code - off * (code - last) / (off - off_last)
+            inside = (following >= low) & (following <= high) & (step < SECANTS)
+            following = torch.where(inside, following, (low + high) / 2)
+            found[rows] = torch.where(active, following, found[rows])
+            far = torch.maximum((following - code).abs() / (1 + code.abs()), off.abs())
+            active = active & (far > close) & (low < high)
+            last, off_last, code = code, off, following
         return found
+
+    def _begun(self, wanted: Tensor) -> tuple[Tensor, Bracket, Bracket, Tensor]:
+        """Returns scores, brackets, a point beside each root and its error there, first guesses.
+
+        A guess is the cubic through the four knots around it, with codes in terms of scores.
+        """
+        (knots, reached), score = self.knots, ndtri(wanted)
+        scores, count = _score(reached), len(knots)
+        place = torch.searchsorted(reached.T.contiguous(), wanted.T.contiguous()).T
+        right = place.clamp(1, count - 1)
+        around = [(right + shift).clamp(0, count - 1) for shift in (-2, -1, 0, 1)]
+        x = [knots.gather(0, at) for at in around]
+        off = [scores.gather(0, at) - score for at in around]
+        a, b = x[1], x[2]
+        low = torch.where(place == count, b, a).masked_fill(place == 0, -FARTHEST)
+        high = torch.where(place == 0, a, b).masked_fill(place == count, FARTHEST)
+        cubic = torch.zeros_like(a)
+        for i in range(4):
+            term = x[i]
+            for j in range(4):
+                if j != i:
+                    term = term * (off[j] / (off[j] - off[i]))
+            cubic = cubic + term
+        line = b - off[2] * (b - a) / (off[2] - off[1])
+        guess = torch.where((cubic > low) & (cubic < high) & (right == place), cubic, line)
+        inside = (guess >= low) & (guess <= high)
+        nearer = off[1].abs() > off[2].abs()  # not the nearer one: a secant needs some distance
+        last, off_last = torch.where(nearer, a, b), torch.where(nearer, off[1], off[2])
+        return score, (low, high), (last, off_last), torch.where(inside, guess, (low + high) / 2)
+
+
+def _between(low: Tensor, high: Tensor, points: int) -> Tensor:
+    """Returns evenly spaced codes. Shape ``(points, count)``."""
+    return low + (high - low) * torch.linspace(0, 1, points, dtype=torch.float64)[:, None]
+
+
+def _score(shares: Tensor) -> Tensor:
+    """Returns the normal scores of shares of a density."""
+    return ndtri(shares.clamp(LEAST, 1 - EPSILON))

@@ -325,6 +325,8 @@ def query_table(
     column_set(model.table_, columns, argument="--of", allow_context=False)
     known = read_given(model.table_, given)
     with warnings.catch_warnings(record=json) as caught:
+        if json:  # part of the answer
+            warnings.simplefilter("always")
         found = model.conditionals(columns, given=known, random_state=seed)
     listed = list(found.values())
     if plot is not None:

@@ -21,7 +21,7 @@ from anyorder.errors import ConfigError, QueryError, check_fraction
 from anyorder.heads.distributions import NODES, mean_rule
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.soft_evidence import SoftEvidence
-from anyorder.inference.univariates import Edges, Levelled, Numbers
+from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import CALENDAR, Column, NumberColumn, codes_up_to
 from anyorder.tables.numbers import PER_SECOND
@@ -38,6 +38,9 @@ QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 RARE = 5e-4
 """Repeated values that are less probable are not listed."""
+
+MEAN_CLOSE = 1e-6
+"""Secant step of a quantile in a mean, times its weight. The error left is the square of that."""
 
 MOST_LEVELS = 200
 """Levels of a category that are listed."""
@@ -252,7 +255,8 @@ class Conditional:
         """The expectation; of dates, a date."""
         column = self._number("mean")
         shares, weights = mean_rule()
-        numbers = column.numbers(self._quantile_codes(shares.numpy()))
+        codes = self._numbers.quantiles(shares, _node_close(weights))[:, 0]
+        numbers = column.numbers(codes.numpy())
         return column.unrounded(np.array([weights.numpy() @ numbers])).iloc[0]
 
     def mode(self) -> Any:
@@ -341,11 +345,9 @@ class Conditional:
         assert isinstance(self._distribution, Numbers)
         return self._distribution
 
-    @torch.no_grad()
     def _quantile_codes(self, shares: FloatArray) -> FloatArray:
         return self._numbers.quantiles(torch.from_numpy(shares))[:, 0].numpy()
 
-    @torch.no_grad()
     def _pdf(self, codes: FloatArray) -> FloatArray:
         """Returns densities of codes; the probabilities of levels and atoms. Shape ``(codes,)``."""
         if isinstance(self._distribution, Levelled):
@@ -369,7 +371,6 @@ def answers(
     return vars(Answers(columns, None if math.isinf(size) else size, list(warnings)))  # type: ignore[arg-type]
 
 
-@torch.no_grad()
 def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     """Returns distributions of one model as plain values: all of a kind are evaluated together."""
     found: dict[int, dict[str, Any]] = {}
@@ -380,7 +381,6 @@ def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     return [found[place] for place in range(len(conditionals))]
 
 
-@torch.no_grad()
 def _groups(
     conditionals: Sequence[Conditional],
 ) -> list[tuple[list[int], Levelled | Numbers]]:
@@ -420,15 +420,16 @@ def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
 def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
     """Puts numbers into words, all of a column together: pandas takes longer than the network."""
     shares, weights = mean_rule()
-    codes = group.quantiles(torch.cat([torch.tensor(QUANTILES, dtype=torch.float64), shares]))
+    ends = torch.tensor(QUANTILES, dtype=torch.float64)
+    close = torch.cat([torch.full_like(ends, CLOSE), _node_close(weights)])
+    codes = group.quantiles(torch.cat([ends, shares]), close)
     knots, reached = (part.T.numpy() for part in group.knots)  # (count, knots)
     found: dict[int, dict[str, Any]] = {}
     for column, mine in _by_column(columns):
         assert isinstance(column, NumberColumn)
         numbers = column.numbers(codes[:, mine].T.numpy().ravel()).reshape(len(mine), -1)
-        ends, nodes = numbers[:, : len(QUANTILES)], numbers[:, len(QUANTILES) :]
-        means = nodes @ weights.numpy()
-        summary = _summaries(column, ends, means)
+        means = numbers[:, len(QUANTILES) :] @ weights.numpy()
+        summary = _summaries(column, numbers[:, : len(QUANTILES)], means)
         edges = column.numbers(knots[mine].ravel()).reshape(len(mine), -1)
         masses = np.diff(reached[mine]) * group.share[mine, None].numpy()
         middles = column.numbers((knots[mine, 1:] / 2 + knots[mine, :-1] / 2).ravel())
@@ -456,6 +457,11 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
                 )
             )
     return [found[place] for place in range(len(columns))]
+
+
+def _node_close(weights: Tensor) -> Tensor:
+    """Returns how close the quantiles of a mean must be: the less they weigh, the less."""
+    return (MEAN_CLOSE / weights).clamp(max=1e-3)
 
 
 def _by_column(columns: Sequence[Column]) -> Iterable[tuple[Column, list[int]]]:
