@@ -34,19 +34,21 @@ KNOTS = 121
 REACH = 12.0
 """Codes are normal scores: farther out than this there is no probability worth drawing."""
 
-COARSE, ROUNDS = 33, 2
-"""Knots that find where the probability is, and how often they are drawn closer together."""
+COARSE, ROUNDS, FEWEST = 65, 2, 4
+"""Points that find where the probability is, how often, and between how many of them it must be."""
 
 TAIL = 1e-4
 """Probability that may be beyond the first and the last knot."""
 
 CLOSE = 1e-7
-"""A secant step below this is the last one: in normal scores of the share, and in the code relative
-to 1 + |code|, of which float32 tells no less apart. Steps shrink faster than geometrically: the
-quantile is far closer than the last step."""
+"""Quantiles are off by no more than this, in normal scores of the share: about what float32 tells
+apart. The share itself is off by 4e-8 at most."""
 
-ENTROPY_CLOSE = 1e-4
+ENTROPY_CLOSE = 1e-5
 """The same for an entropy, to which the errors of hundreds of quantiles add less than 1e-6."""
+
+LOOSE = 1e-6
+"""What float32 suffices for."""
 
 LEAST, EPSILON = 1e-300, torch.finfo(torch.float64).eps
 """Shares are kept this far from 0 and 1, whose normal scores are infinite."""
@@ -255,17 +257,19 @@ class Numbers:
     def knots(self) -> tuple[Tensor, Tensor]:
         """Codes where the density is, and its CDF there. Shapes ``(knots, count)``."""
         low = torch.full((self.mixing.count,), -REACH, dtype=torch.float64)
-        high = -low
+        high, narrow = -low, torch.ones_like(low, dtype=torch.bool)
         for _ in range(ROUNDS):
             codes = _between(low, high, COARSE)
             reached = self._beside(self._at(self.smooth, "cdf", codes.float()))
             first = ((reached < TAIL).sum(dim=0) - 1).clamp(min=0)
             last = (reached <= 1 - TAIL).sum(dim=0).clamp(max=COARSE - 1)
-            low, high = (codes.gather(0, place[None])[0] for place in (first, last))
-            if bool((last - first > COARSE // 4).all()):
+            ends = (codes.gather(0, place[None])[0] for place in (first, last))
+            low, high = (torch.where(narrow, *pair) for pair in zip(ends, (low, high), strict=True))
+            narrow = narrow & (last - first < FEWEST)  # whatever else is in the batch
+            if not narrow.any():
                 break
         codes = _between(low, high, KNOTS)
-        return codes, self._below(codes)
+        return codes, self._below(codes.float()).cummax(dim=0).values
 
     @cached_property
     def _whole(self) -> Tensor:
@@ -274,7 +278,7 @@ class Numbers:
         return self._beside(self._at(self.smooth, "cdf", ends))[0]
 
     def _below(self, codes: Tensor) -> Tensor:
-        """Returns the CDF of the density beside atoms, in doubles. Shapes ``(points, count)``."""
+        """Returns the CDF of the density beside atoms, as exact as codes: ``(points, count)``."""
         return (self._beside(self._at(self.smooth, "cdf", codes)) / self._whole).clamp(0, 1)
 
     def _at(self, part: Distribution, method: str, codes: Tensor) -> Tensor:
@@ -297,7 +301,7 @@ class Numbers:
         Args:
             wanted: Shares of the density, in (0, 1).
             asked: Where the answer matters; everywhere by default.
-            close: Secant step that is the last one; may differ by share, of shape ``(shares,)``.
+            close: See `CLOSE`; may differ by share, of shape ``(shares,)``.
         """
         if self._is_single and not isinstance(getattr(self.smooth, "inner", self.smooth), Mixture):
             return self._at(self.smooth, "icdf", wanted).double()  # it has an inverse of its own
@@ -314,14 +318,18 @@ class Numbers:
                     state[left]
                     for state in (rows, active, close, score, low, high, last, off_last, code)
                 )
-            off = _score(self._below(code)) - score
-            low, high = torch.where(off < 0, code, low), torch.where(off < 0, high, code)
+            off = _score(self._below(code if step else code.float())) - score
+            if step:
+                low, high = torch.where(off < 0, code, low), torch.where(off < 0, high, code)
             following = code - off * (code - last) / (off - off_last)
             inside = (following >= low) & (following <= high) & (step < SECANTS)
             following = torch.where(inside, following, (low + high) / 2)
-            found[rows] = torch.where(active, following, found[rows])
-            far = torch.maximum((following - code).abs() / (1 + code.abs()), off.abs())
-            active = active & (far > close) & (low < high)
+            # Where a density is steep beside a flat one, a step from what is exact leads away.
+            best = torch.where(off.abs() > close, following, code)
+            found[rows] = torch.where(active, best, found[rows])
+            # A first step is in float32: it is the last one only where that is close enough.
+            off_enough = (off.abs() > close) | ((step == 0) & (close < LOOSE))
+            active = active & off_enough & (low < high)
             last, off_last, code = code, off, following
         return found
 
@@ -334,25 +342,25 @@ class Numbers:
         scores, count = _score(reached), len(knots)
         place = torch.searchsorted(reached.T.contiguous(), wanted.T.contiguous()).T
         right = place.clamp(1, count - 1)
-        around = [(right + shift).clamp(0, count - 1) for shift in (-2, -1, 0, 1)]
-        x = [knots.gather(0, at) for at in around]
-        off = [scores.gather(0, at) - score for at in around]
-        a, b = x[1], x[2]
-        low = torch.where(place == count, b, a).masked_fill(place == 0, -FARTHEST)
-        high = torch.where(place == 0, a, b).masked_fill(place == count, FARTHEST)
-        cubic = torch.zeros_like(a)
-        for i in range(4):
-            term = x[i]
-            for j in range(4):
-                if j != i:
-                    term = term * (off[j] / (off[j] - off[i]))
-            cubic = cubic + term
-        line = b - off[2] * (b - a) / (off[2] - off[1])
-        guess = torch.where((cubic > low) & (cubic < high) & (right == place), cubic, line)
-        inside = (guess >= low) & (guess <= high)
+        around = torch.stack([right - 2, right - 1, right, right + 1]).clamp(0, count - 1)
+        x, off = (part.gather(0, around.flatten(0, 1)).view_as(around) for part in (knots, scores))
+        off = off - score
+        # Wider by a knot on both sides: knots are in float32.
+        low = x[0].masked_fill(right <= 1, -FARTHEST)
+        high = x[3].masked_fill(right >= count - 1, FARTHEST)
+        lines = _through(x, off, 1)
+        cubic = _through(_through(lines, off, 2), off, 3)[0]
+        guess = torch.where((cubic > x[1]) & (cubic < x[2]) & (right == place), cubic, lines[1])
+        guess = torch.where((guess >= low) & (guess <= high), guess, (low + high) / 2)
         nearer = off[1].abs() > off[2].abs()  # not the nearer one: a secant needs some distance
-        last, off_last = torch.where(nearer, a, b), torch.where(nearer, off[1], off[2])
-        return score, (low, high), (last, off_last), torch.where(inside, guess, (low + high) / 2)
+        beside = torch.where(nearer, x[1], x[2]), torch.where(nearer, off[1], off[2])
+        return score, (low, high), beside, guess
+
+
+def _through(values: Tensor, at: Tensor, degree: int) -> Tensor:
+    """Returns polynomials of a degree at 0, from those of one degree less (Neville's scheme)."""
+    left, right = at[:-degree], at[degree:]
+    return (right * values[:-1] - left * values[1:]) / (right - left)
 
 
 def _between(low: Tensor, high: Tensor, points: int) -> Tensor:
