@@ -185,7 +185,7 @@ def test_the_first_question_is_about_columns_that_tell_of_each_other(tmp_path, c
 
 def test_times_are_shown_as_times(run, capsys):
     main(["query", str(run), "--of", "born", "--json"])
-    found = json.loads(capsys.readouterr().out)["of"]["born"]
+    found = json.loads(capsys.readouterr().out)["columns"]["born"]
     times = [*found["quantiles"].values(), *found["interval_90"], found["median"]]
     assert all(pd.Timestamp(time).year in range(1980, 2010) for time in times)
     main(["query", str(run), "--of", "born"])
@@ -406,12 +406,12 @@ def test_query_of_a_number(run, capsys):
     assert "effective" not in shown.err
     main(["query", str(run), "--of", "income,born", "--given", "age=41", "--json"])
     answer = last_json(capsys)
-    income, model = answer["of"]["income"], anyorder.load(run)
+    income, model = answer["columns"]["income"], anyorder.load(run)
     conditional = model.conditional("income", given={"age": 41})
     assert income["median"] == pytest.approx(float(conditional.median()))
     assert income["interval_90"] == pytest.approx([float(end) for end in conditional.interval()])
     assert income["quantiles"]["0.25"] < income["quantiles"]["0.75"]
-    assert answer["of"]["born"]["median"].startswith("199")
+    assert answer["columns"]["born"]["median"].startswith("199")
     assert answer["effective_sample_size"] is None
 
 
@@ -420,9 +420,10 @@ def test_query_shows_repeated_values(tmp_path, capsys):
     pd.DataFrame({"hours": hours, "kind": ["a", "b"] * 45}).to_csv(tmp_path / "t.csv", index=False)
     main(["fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "run"), *TINY])
     main(["query", str(tmp_path / "run"), "--of", "hours", "--json"])
-    (repeated,) = last_json(capsys)["of"]["hours"]["repeated"]
-    assert repeated["value"] == 40
-    assert 0 < repeated["probability"] < 1
+    repeated = last_json(capsys)["columns"]["hours"]["repeated"]
+    assert repeated["values"] == [40]
+    (probability,) = repeated["probabilities"]
+    assert 0 < probability < 1
     main(["query", str(tmp_path / "run"), "--of", "hours"])
     assert re.search(r"40 +│ +\d+\.\d%", capsys.readouterr().out)
 
@@ -436,11 +437,10 @@ def test_query_of_a_category_given_regions(run, capsys):
     main(["query", str(run), "--of", "job,smoker", "--given", given, "--json"])
     answer = last_json(capsys)
     for column in ("job", "smoker"):
-        levels = answer["of"][column]["levels"]
-        shares = [level["probability"] for level in levels]
+        shares = answer["columns"][column]["probabilities"]
         assert sum(shares) == pytest.approx(1, abs=1e-5)
         assert shares == sorted(shares, reverse=True)
-    assert answer["of"]["smoker"]["levels"][0]["level"] in (True, False)
+    assert answer["columns"]["smoker"]["levels"][0] in (True, False)
     assert 1 < answer["effective_sample_size"] <= 1024
 
 

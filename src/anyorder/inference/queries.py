@@ -57,12 +57,14 @@ def answering(function: Callable[Inputs, Answer]) -> Callable[Inputs, Answer]:
             hint = ": use its `.model_`" if hasattr(model, "model_") else ""
             raise QueryError(f"`model` must be an AnyOrderModel; got {type(model).__name__}{hint}.")
         was_training = model.training
-        model.eval()
+        if was_training:  # a walk over all modules, which takes as long as a small question
+            model.eval()
         try:
             with torch.no_grad():
                 return function(*arguments, **options)
         finally:
-            model.train(was_training)
+            if was_training:
+                model.train()
 
     return answer
 

@@ -3,7 +3,7 @@
 The frames may lack columns and cells: what is not there is marginalised, not guessed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,18 +17,20 @@ from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import RowSample
 from anyorder.errors import QueryError, check_choice, check_count
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import information_gain
-from anyorder.inference.soft_evidence import SoftEvidence, soft_evidence
+from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.lattice.random_sets import seeded
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.engine import (
+    Question,
+    answer,
     best_guesses,
     cell_surprise,
     draw_rows,
     fill_gaps,
+    information_gains,
     level_probabilities,
     log_prob_in_units,
     row_log_prob,
@@ -140,17 +142,30 @@ class TableAnswers:
             random_state: Of the draws that stand for intervals and lists.
         """
         column = str(column)  # as `fit` took the names of columns
-        asked = column_set(self._fitted(), column, argument="column", allow_context=False)
+        return self.conditionals([column], given=given, random_state=random_state)[column]
+
+    def conditionals(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: int | None = 0,
+    ) -> dict[str, Conditional]:
+        """Returns the distributions of several columns, each by itself, from one encoding.
+
+        Args:
+            columns: Queried columns; by default, all that are not given.
+            given: Evidence; see `conditional`.
+            random_state: Seed of the samples that stand for intervals and lists.
+        """
+        names = listed_names(columns, argument="columns")
+        argument = "column" if len(names) == 1 else "columns"
+        column_set(self._fitted(), names, argument=argument, allow_context=False)
         known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
-        place = int(asked.nonzero()[0])
-        if known.known[place]:
-            raise QueryError(f'"{column}" is both asked and given: drop it from `given`.')
-        targets = torch.full((len(known.x), 1), place)
-        doubt_question(self.queries_, self.model_.protocol, asked, known.known)
-        sets = known.known.expand(len(known.x), -1)
-        with torch.no_grad():
-            features = self.model_.features(known.x, sets, targets)[:, 0]
-        return Conditional(self.table_[column], place, self.model_, features, known)
+        asked = self._queried(None if columns is None else names, known.known)
+        question = Question(known, [self.table_.names.index(name) for name in asked])
+        (found,) = self._answered([question])
+        return dict(zip(asked, found, strict=True))
 
     def impute(
         self,
@@ -309,11 +324,8 @@ class TableAnswers:
         place = int(asked.nonzero()[0])
         if evidence.given[place]:
             raise QueryError(f'"{target}" is both asked and given: drop it from `given`.')
-        found = {
-            name: float(information_gain(self.model_, evidence.x, place, i, given=evidence.given))
-            for i, name in enumerate(self.table_.names)
-            if i != place and not evidence.given[i]
-        }
+        gains = information_gains(self.model_, evidence, place)
+        found = {self.table_.names[i]: gain for i, gain in gains.items()}
         return pd.Series(found, name="nats", dtype=float).sort_values(ascending=False)
 
     def _fitted(self) -> TableSchema:
@@ -328,15 +340,29 @@ class TableAnswers:
         self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
     ) -> SoftEvidence:
         """What is known of one row; so many draws of it where intervals or lists are given."""
-        evidence = read_evidence(self._fitted(), given)
-        return soft_evidence(
-            self.model_,
-            evidence.x,
-            given=evidence.given,
-            regions=evidence.regions,
-            n=draws if evidence.regions else 1,
-            generator=generator,
-        )
+        return read_evidence(self._fitted(), given).sampled(self.model_, draws, generator)
+
+    def _answered(self, questions: Sequence[Question]) -> list[list[Conditional]]:
+        """Returns the distributions that a batch of questions asks for."""
+        columns, model, found = self.table_.query, self.model_, answer(self.model_, questions)
+        return [
+            [
+                Conditional(columns[place], place, model, features, one.evidence)
+                for place, features in zip(one.variables, own, strict=True)
+            ]
+            for one, own in zip(questions, found, strict=True)
+        ]
+
+    def _queried(self, columns: Sequence[str] | None, known: Tensor) -> list[str]:
+        """Returns the queried columns, none of which may be given; by default all that are not."""
+        names, given = self.table_.names, known.cpu()
+        asked = [name for place, name in enumerate(names) if not given[place]]
+        for name in asked if columns is None else columns:
+            if name not in asked:
+                raise QueryError(f'"{name}" is both asked and given: drop it from `given`.')
+            alone = torch.arange(len(names)) == names.index(name)
+            doubt_question(self.queries_, self.model_.protocol, alone, given)
+        return asked if columns is None else list(columns)
 
     def _without_target(self, X: Any, target: str | None) -> tuple[str, Tensor, Tensor]:  # noqa: N803
         """The column to predict, and all else that the rows have."""

@@ -3,7 +3,7 @@
 The verb `query`: the distribution of columns given what is known, as words, bars or a plot.
 """
 
-import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import torch
 from anyorder.cli.console import (
     check_target,
     note,
-    plain,
     print_json,
     records,
     show,
@@ -39,7 +38,7 @@ from anyorder.tables.advice import (
 )
 from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
-from anyorder.tables.conditional import Conditional
+from anyorder.tables.conditional import Conditional, answers, described
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.files import PARQUET, as_frame, read_written, write_chunks
 from anyorder.tables.fitting import MAR_ROUNDS, Missing, split
@@ -378,41 +377,26 @@ def query_table(
     model = read_run(run, "table")
     column_set(model.table_, columns, argument="--of", allow_context=False)
     known = read_given(model.table_, given)
-    found = {name: model.conditional(name, given=known, random_state=seed) for name in columns}
+    with warnings.catch_warnings(record=json) as caught:
+        if json:  # part of the answer
+            warnings.simplefilter("always")
+        found = model.conditionals(columns, given=known, random_state=seed)
+    listed = list(found.values())
     if plot is not None:
-        _plot(list(found.values()), given, plot)
-    size = min(conditional.effective_sample_size for conditional in found.values())
+        _plot(listed, given, plot)
     if json:
-        answers = {name: described(conditional) for name, conditional in found.items()}
-        sampled = None if math.isinf(size) else size
-        print_json({"given": given or "", "of": answers, "effective_sample_size": sampled})
+        doubted = dict.fromkeys(str(warning.message) for warning in caught or ())
+        print_json(answers(listed, described(listed), list(doubted)))
         return
     for name, conditional in found.items():
         _show(conditional, f"p({name} | {given})" if given else f"p({name})")
-    draws = len(next(iter(found.values())).weights)
+    draws, size = len(listed[0].weights), listed[0].effective_sample_size
     if size < EVEN * draws:
         note(
             f"What is given by intervals or lists stands as {draws:,} weighted draws. They are "
             f"worth {size:,.0f} equal ones (the effective sample size): the fewer, the more "
             "another --seed changes the answer."
         )
-
-
-def described(conditional: Conditional) -> dict[str, Any]:
-    """A distribution as plain values, for JSON."""
-    if not isinstance(conditional.column, NumberColumn):
-        levels = conditional.probabilities().sort_values(ascending=False, kind="stable")
-        listed = [{"level": plain(k), "probability": p} for k, p in levels.items()]
-        return {"kind": conditional.column.kind, "levels": listed}
-    low, high = conditional.interval(0.9)
-    return {
-        "kind": conditional.column.kind,
-        "mean": plain(conditional.mean()),
-        "median": plain(conditional.median()),
-        "interval_90": [plain(low), plain(high)],
-        "quantiles": {f"{share:g}": plain(value) for share, value in _quantiles(conditional)},
-        "repeated": [{"value": plain(v), "probability": p} for v, p in repeated(conditional)],
-    }
 
 
 def _quantiles(conditional: Conditional) -> list[tuple[float, Any]]:

@@ -1,7 +1,14 @@
-"""The distribution of one column given evidence, in the units of the column."""
+"""The distribution of one column given evidence, in the units of the column; its JSON form.
 
+`NumberAnswer`, `CategoryAnswer` and `Answers` are that form. `Conditional.to_dict`, the command
+`anyorder query --json` and the HTTP API all give it.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -9,23 +16,140 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from anyorder.cli.console import plain
 from anyorder.errors import ConfigError, QueryError, check_fraction
-from anyorder.heads.distributions import NODES, invert, mean_rule
-from anyorder.heads.mixed import MixedDistribution
+from anyorder.heads.distributions import NODES, mean_rule
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import CALENDAR, Column, NumberColumn, codes_up_to
-
-EDGES_AT_ONCE = 65_536
-"""Edges of one evaluation: keeps memory flat where many draws stand for the evidence."""
+from anyorder.tables.numbers import PER_SECOND
+from anyorder.tables.parsing import FloatArray
 
 PLOTTED = 400
 """Points of a drawn density."""
 
 SPANS = {"year": 365.25 * 86400, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
-"""Units of a density of times, in seconds: that is told of which there are several."""
+"""Units of a density of times, in seconds: the first of which the column has several."""
+
+QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Shares of the quantiles of an answer."""
+
+RARE = 5e-4
+"""Repeated values that are less probable are not listed."""
+
+MEAN_CLOSE = 1e-7
+"""Greatest error of a quantile in a mean, in normal scores, times its weight."""
+
+MOST_LEVELS = 200
+"""Levels of a category that are listed."""
+
+Level = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Density:
+    """The density beside repeated values, per unit of the column (times: per second).
+
+    Attributes:
+        positions: Places on the axis of the column, ascending.
+        heights: Density there: the mean over a cell around each position.
+        probability: Probability of all but repeated values.
+    """
+
+    positions: list[float]
+    heights: list[float]
+    probability: float
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Values that have a probability of their own, where it is 0.0005 or more; ascending.
+
+    Attributes:
+        values: As values of the column.
+        positions: As places on its axis.
+        probabilities: Of each.
+    """
+
+    values: list[float | str]
+    positions: list[float]
+    probabilities: list[float]
+
+
+@dataclass(frozen=True)
+class NumberAnswer:
+    """The distribution of a number or a time.
+
+    Values are in the unit of the column; dates and times are ISO 8601 text, durations text. A
+    position is a place on the axis of the column: the number itself; of dates and times, seconds
+    since 1970; of durations, seconds.
+
+    Attributes:
+        column: Name of the column.
+        type: Its type.
+        mean: Expectation.
+        median: Quantile of 0.5.
+        interval_90: Quantiles of 0.05 and 0.95.
+        quantiles: By their shares, "0.01" to "0.99".
+        positions: Places of "mean", "median", "low" and "high", the ends of `interval_90`; not
+            rounded to the steps of the column.
+        density: The density beside repeated values.
+        repeated: Repeated values and their probabilities.
+        entropy: In nats, of normal scores; from the points of the density, so to about 0.001.
+    """
+
+    column: str
+    type: Literal["number", "date and time", "date", "duration"]
+    mean: float | str
+    median: float | str
+    interval_90: list[float | str]
+    quantiles: dict[str, float | str]
+    positions: dict[str, float]
+    density: Density
+    repeated: Repeated
+    entropy: float
+
+
+@dataclass(frozen=True)
+class CategoryAnswer:
+    """The distribution of a category.
+
+    Attributes:
+        column: Name of the column.
+        type: Its type.
+        mode: Most probable level.
+        levels: Levels, the most probable first; at most 200.
+        probabilities: Of these levels.
+        rest: Probability of the levels that are not listed.
+        entropy: In nats.
+    """
+
+    column: str
+    type: Literal["category", "boolean"]
+    mode: Level
+    levels: list[Level]
+    probabilities: list[float]
+    rest: float
+    entropy: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The distributions of some columns given evidence, each by itself.
+
+    Attributes:
+        columns: By the name of the column.
+        effective_sample_size: Of the samples that stand for intervals and sets of levels; null
+            where values alone are given, because these answers are exact.
+        warnings: Reasons to doubt the answers.
+    """
+
+    columns: dict[str, NumberAnswer | CategoryAnswer]
+    effective_sample_size: float | None
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -33,11 +157,12 @@ class Conditional:
     """p(column | evidence): exact for evidence by values; a weighted mixture for regions.
 
     Args:
-        column: What it is about.
+        column: The queried column.
         variable: Its number in the model.
-        model: Whose conditionals are asked.
-        features: Of the column given each draw of the evidence. Shape ``(draws, width)``.
-        evidence: The draws, their weights and how good they are; one for evidence by values.
+        model: The model that answers.
+        features: Features of the column given each sample of the evidence, as the query engine
+            found them. Shape ``(samples, width)``.
+        evidence: The samples, their weights and how good they are; one for evidence by values.
     """
 
     column: Column
@@ -58,21 +183,38 @@ class Conditional:
 
     @property
     def weights(self) -> Tensor:
-        """Of the draws; they sum to one."""
+        """Weights of the samples; they sum to one."""
         return self.evidence.weights
 
     @property
     def effective_sample_size(self) -> float:
-        """As many equally weighted draws would be as good; infinite for evidence by values."""
+        """As many equally weighted samples would be as good; infinite for evidence by values."""
         return self.evidence.effective_sample_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the distribution as plain values for JSON: a `NumberAnswer` or `CategoryAnswer`.
+
+        Example:
+            >>> from anyorder.tables.model import TableModel
+            >>> frame = pd.DataFrame({"coin": ["heads", "tails"] * 8, "n": range(16)})
+            >>> model = TableModel(max_steps=1, layers=1, width=8, heads=2).fit(frame)
+            >>> list(model.conditional("coin", given={"n": 3}).to_dict())
+            ['column', 'type', 'mode', 'levels', 'probabilities', 'rest', 'entropy']
+        """
+        (found,) = described([self])
+        return found
+
+    @cached_property
+    def _distribution(self) -> Levelled | Numbers:
+        ((_, found),) = _groups([self])
+        return found
 
     def pdf(self, values: ArrayLike) -> NDArray[np.float64]:
         """The density of values, per unit of the column; of atoms and levels, the probability."""
         series = self._series(values)
         codes, missing = self.column.encode(series)
         log_factor = self.column.log_density_factor(series)
-        found = self._mixed("log_prob", codes, exponential=True) * np.exp(log_factor)
-        return np.where(missing, np.nan, found)
+        return np.where(missing, np.nan, self._pdf(codes) * np.exp(log_factor))
 
     def cdf(self, values: ArrayLike) -> NDArray[np.float64]:
         """The probability of at most each value, as draws have it: in the steps of the column."""
@@ -80,7 +222,7 @@ class Conditional:
         numbers = column.measurement.numbers(self._series(values), column.name)
         missing = np.isnan(numbers)
         codes = codes_up_to(column, np.where(missing, 0.0, numbers))
-        found = self._mixed("cdf", codes).clip(0, 1)  # sums of many masses, with their rounding
+        found = self._numbers.cdf(torch.from_numpy(codes)[:, None])[:, 0].numpy()
         return np.where(missing, np.nan, found)
 
     def quantile(self, share: ArrayLike) -> Any:
@@ -113,11 +255,10 @@ class Conditional:
     def mean(self) -> Any:
         """The expectation; of dates, a date."""
         column = self._number("mean")
-        shares, weights = mean_rule() if len(self.weights) == 1 else mean_rule(16)
-        each = self._evaluate("icdf", shares[:, None].expand(-1, len(self.weights)))
-        numbers = column.numbers(each.double().flatten().numpy()).reshape(each.shape)
-        mean = weights.numpy() @ numbers @ self.weights.cpu().double().numpy()
-        return column.unrounded(np.array([mean])).iloc[0]
+        shares, weights = mean_rule()
+        codes = self._numbers.quantiles(shares, _node_close(weights))[:, 0]
+        numbers = column.numbers(codes.numpy())
+        return column.unrounded(np.array([weights.numpy() @ numbers])).iloc[0]
 
     def mode(self) -> Any:
         """The most probable level or repeated value, or where the density is highest.
@@ -129,23 +270,19 @@ class Conditional:
             return self.probabilities().idxmax()
         column = self._number("mode")
         atoms = np.array(column.atom_codes)
-        masses = self._mixed("log_prob", atoms, exponential=True) if len(atoms) else np.zeros(1)
+        masses = self._pdf(atoms) if len(atoms) else np.zeros(1)
         if masses.sum() > 0.5:
             return column.decode(atoms[[masses.argmax()]]).iloc[0]
-        number = max(2, NODES // len(self.weights))  # of each draw: together they span the mixture
-        shares = (torch.arange(number, dtype=torch.float64) + 0.5) / number
-        each = self._evaluate("icdf", shares[:, None].expand(-1, len(self.weights)))
-        codes = each.double().flatten().numpy()
+        codes = self._quantile_codes((np.arange(NODES) + 0.5) / NODES)
         smooth = codes[~np.isin(codes.astype(np.float32), atoms.astype(np.float32))]
-        heights = self._mixed("log_prob", smooth, exponential=True)
-        return column.decode(smooth[[heights.argmax()]]).iloc[0]
+        return column.decode(smooth[[self._pdf(smooth).argmax()]]).iloc[0]
 
     def probabilities(self) -> pd.Series:
         """The probability of each level of a category."""
         if not isinstance(self.column, CategoryColumn):
             raise QueryError(f'"{self.column.name}" is no category: use pdf, cdf or quantile.')
-        codes = np.arange(len(self.column.levels), dtype=np.float64)
-        found = self._mixed("log_prob", codes, exponential=True)
+        assert isinstance(self._distribution, Levelled)
+        found = self._distribution.probabilities[0, : len(self.column.levels)].numpy()
         index = pd.Index(self.column.levels, name=self.column.name)
         return pd.Series(found, index=index, name="probability")
 
@@ -178,7 +315,7 @@ class Conditional:
         axes.plot(values, self.pdf(values) * seconds)
         inside = atoms[(atoms >= ends[0]) & (atoms <= ends[1])] if len(atoms) else atoms
         if len(inside):
-            masses = self._mixed("log_prob", inside, exponential=True)
+            masses = self._pdf(inside)
             beside = axes.twinx()
             beside.vlines(column.decode(inside), 0, masses, color="tab:orange")
             beside.set_ylabel("probability of repeated values", color="tab:orange")
@@ -208,36 +345,193 @@ class Conditional:
         listed = values if isinstance(values, pd.Series) else pd.Series(np.atleast_1d(values))
         return listed.rename(self.column.name)
 
-    def _quantile_codes(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        wanted = torch.from_numpy(shares)[:, None].expand(-1, len(self.weights))
-        each = self._evaluate("icdf", wanted)
-        if len(self.weights) == 1:
-            return each[:, 0].double().numpy()
-        low, high = (end.double() for end in each.aminmax(dim=1))
+    @property
+    def _numbers(self) -> Numbers:
+        assert isinstance(self._distribution, Numbers)
+        return self._distribution
 
-        def mixed(codes: Tensor) -> Tensor:
-            return torch.from_numpy(self._mixed("cdf", codes.numpy()))
+    def _quantile_codes(self, shares: FloatArray) -> FloatArray:
+        return self._numbers.quantiles(torch.from_numpy(shares))[:, 0].numpy()
 
-        return invert(mixed, torch.from_numpy(shares), low, high).numpy()
+    def _pdf(self, codes: FloatArray) -> FloatArray:
+        """Returns densities of codes; the probabilities of levels and atoms. Shape ``(codes,)``."""
+        if isinstance(self._distribution, Levelled):
+            return self._distribution.probabilities[0].numpy()[codes.astype(np.int64)]
+        return self._distribution.pdf(torch.from_numpy(codes)[:, None])[:, 0].numpy()
 
-    def _mixed(
-        self, method: str, codes: NDArray[np.float64], *, exponential: bool = False
-    ) -> NDArray[np.float64]:
-        """What the draws answer for codes, weighted. Shape ``(values,)``."""
-        wanted = torch.from_numpy(np.asarray(codes, dtype=np.float32))[:, None]
-        found = self._evaluate(method, wanted.expand(-1, len(self.weights))).double()
-        return ((found.exp() if exponential else found) @ self.weights.cpu().double()).numpy()
 
-    @torch.no_grad()
-    def _evaluate(self, method: str, inputs: Tensor) -> Tensor:
-        """What each draw answers for each input. Shape ``(values, draws)``."""
-        device = self.features.device
-        asked = torch.full((len(self.features),), self.variable, device=device)
-        conditional = self.model.distribution(self.features, asked)
-        assert isinstance(conditional, MixedDistribution)
-        answer = getattr(conditional.only, method)
-        size = max(1, EDGES_AT_ONCE // len(self.features))
-        return torch.cat([answer(part.to(device)).cpu() for part in inputs.split(size)])
+def answers(
+    conditionals: Sequence[Conditional], found: Sequence[dict[str, Any]], warnings: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the JSON form of distributions given one evidence, `Answers`.
+
+    Args:
+        conditionals: The distributions.
+        found: Their JSON forms, as `described` gives them.
+        warnings: Reasons to doubt them.
+    """
+    size = min((one.effective_sample_size for one in conditionals), default=math.inf)
+    names = [one.column.name for one in conditionals]
+    columns = dict(zip(names, found, strict=True))
+    return vars(Answers(columns, None if math.isinf(size) else size, list(warnings)))  # type: ignore[arg-type]
+
+
+@torch.inference_mode()
+def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
+    """Returns distributions of one model as plain values: all of a kind are evaluated together."""
+    found: dict[int, dict[str, Any]] = {}
+    for owners, group in _groups(conditionals) if conditionals else ():
+        columns = [conditionals[owner].column for owner in owners]
+        told = _categories if isinstance(group, Levelled) else _numbers
+        found |= dict(zip(owners, told(columns, group), strict=True))  # type: ignore[arg-type]
+    return [found[place] for place in range(len(conditionals))]
+
+
+def _groups(
+    conditionals: Sequence[Conditional],
+) -> list[tuple[list[int], Levelled | Numbers]]:
+    edges = Edges.of(
+        [one.features for one in conditionals],
+        [one.variable for one in conditionals],
+        [one.weights for one in conditionals],
+    )
+    return list(edges.groups(conditionals[0].model))
+
+
+def _categories(columns: Sequence[Column], group: Levelled) -> list[dict[str, Any]]:
+    return [
+        _category(column, own)
+        for column, own in zip(columns, group.probabilities.numpy(), strict=True)
+    ]
+
+
+def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
+    assert isinstance(column, CategoryColumn)
+    own = probabilities[: len(column.levels)]
+    order = np.argsort(-own, kind="stable")[:MOST_LEVELS]
+    likely, listed = own[own > 0], own[order]
+    return vars(
+        CategoryAnswer(
+            column=column.name,
+            type=column.kind,  # type: ignore[arg-type]
+            mode=column.levels[order[0]],
+            levels=[column.levels[place] for place in order.tolist()],
+            probabilities=listed.tolist(),
+            rest=max(0.0, float(own.sum() - listed.sum())) if len(own) > len(listed) else 0.0,
+            entropy=float(-(likely * np.log(likely)).sum()),
+        )
+    )
+
+
+def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
+    """Returns the JSON form of numbers; those of a column together, for a map costs per call."""
+    shares, weights = mean_rule()
+    ends = torch.tensor(QUANTILES, dtype=torch.float64)
+    close = torch.cat([torch.full_like(ends, CLOSE), _node_close(weights)])
+    codes = group.quantiles(torch.cat([ends, shares]), close).T.numpy()
+    knots, reached = (part.T.numpy() for part in group.knots)  # (count, knots)
+    share = group.share.numpy()
+    masses, atoms = np.diff(reached) * share[:, None], group.masses.numpy()
+    middles = (knots[:, 1:] + knots[:, :-1]) / 2
+    entropies = _entropies(masses, np.diff(knots), atoms).tolist()
+    sections = np.cumsum([len(QUANTILES), len(shares), knots.shape[1]])
+    found: dict[int, dict[str, Any]] = {}
+    for column, mine in _by_column(columns):
+        assert isinstance(column, NumberColumn)
+        places = np.concatenate([codes[mine], knots[mine], middles[mine]], axis=1)
+        numbers = column.numbers(places.ravel()).reshape(places.shape)
+        quantiles, nodes, edges, inside = np.split(numbers, sections, axis=1)
+        summaries = _summaries(column, quantiles, nodes @ weights.numpy())
+        widths, inside = np.diff(edges), positions(column, inside)
+        listed = _Atoms.of(column)
+        for at, place in enumerate(mine):
+            there = widths[at] > 0  # far out, where the map is level, knots can fall together
+            heights = (masses[place, there] / widths[at, there]).tolist()
+            density = Density(inside[at, there].tolist(), heights, float(share[place]))
+            found[place] = vars(
+                NumberAnswer(
+                    column=column.name,
+                    type=column.kind,  # type: ignore[arg-type]
+                    **summaries[at],
+                    density=vars(density),  # type: ignore[arg-type]
+                    repeated=vars(listed.repeated(atoms[place])),  # type: ignore[arg-type]
+                    entropy=entropies[place],
+                )
+            )
+    return [found[place] for place in range(len(columns))]
+
+
+def _node_close(weights: Tensor) -> Tensor:
+    """Returns how close the quantiles of a mean must be: the less they weigh, the less."""
+    return (MEAN_CLOSE / weights).clamp(max=1e-2)
+
+
+def _by_column(columns: Sequence[Column]) -> Iterable[tuple[Column, list[int]]]:
+    places: dict[str, list[int]] = {}
+    for place, column in enumerate(columns):
+        places.setdefault(column.name, []).append(place)
+    return ((columns[mine[0]], mine) for mine in places.values())
+
+
+def _summaries(column: NumberColumn, ends: FloatArray, means: FloatArray) -> list[dict[str, Any]]:
+    """Returns mean, median, interval, quantiles and positions of each distribution of a column."""
+    values = [plain(value) for value in column.restore(ends.ravel()).tolist()]
+    middles = [plain(value) for value in column.unrounded(means).tolist()]
+    places, centres = positions(column, ends).tolist(), positions(column, means).tolist()
+    low, half, high = (QUANTILES.index(share) for share in (0.05, 0.5, 0.95))
+    found = []
+    for at, (mean, centre, place) in enumerate(zip(middles, centres, places, strict=True)):
+        own = values[at * len(QUANTILES) : (at + 1) * len(QUANTILES)]
+        found.append(
+            {
+                "mean": mean,
+                "median": own[half],
+                "interval_90": [own[low], own[high]],
+                "quantiles": dict(zip(map(str, QUANTILES), own, strict=True)),
+                "positions": {
+                    "mean": centre,
+                    "median": place[half],
+                    "low": place[low],
+                    "high": place[high],
+                },
+            }
+        )
+    return found
+
+
+def _entropies(masses: FloatArray, widths: FloatArray, atoms: FloatArray) -> FloatArray:
+    """Returns entropies from the probabilities of cells, their widths and those of atoms."""
+    heights = np.where(masses > 0, masses / np.where(widths > 0, widths, 1), 1)
+    found = -(masses * np.log(heights)).sum(axis=1)
+    return found - (atoms * np.log(np.where(atoms > 0, atoms, 1))).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class _Atoms:
+    """Repeated values of a column, as they are listed."""
+
+    values: list[float | str]
+    positions: list[float]
+
+    @classmethod
+    def of(cls, column: NumberColumn) -> "_Atoms":
+        numbers = np.array(column.atom_values)
+        values = column.restore(numbers).tolist() if len(numbers) else []
+        return cls([plain(value) for value in values], positions(column, numbers).tolist())
+
+    def repeated(self, masses: FloatArray) -> Repeated:
+        likely = np.flatnonzero(masses[: len(self.values)] >= RARE).tolist()
+        return Repeated(
+            [self.values[place] for place in likely],
+            [self.positions[place] for place in likely],
+            masses[likely].tolist(),
+        )
+
+
+def positions(column: NumberColumn, numbers: FloatArray) -> FloatArray:
+    """Returns where numbers lie on the axis of a column: times in seconds since 1970."""
+    measured = column.measurement
+    return numbers + measured.origin / PER_SECOND.get(measured.unit, 1)
 
 
 def _density_unit(column: NumberColumn) -> tuple[str, float]:

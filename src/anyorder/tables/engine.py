@@ -1,7 +1,16 @@
-"""Answers about encoded rows of a table, in parts that fit into memory."""
+"""The query engine of tables: a batch of questions in, answers out, all of them as codes.
 
-from collections.abc import Iterator
-from typing import cast
+A question asks for p(variable | evidence) of some variables. Evidence is encoded once per distinct
+evidence set: rows with the same values of the same variables share a pass of the network, whatever
+is queried. `rows_at_once` alone decides how many evidence sets a pass has.
+
+Distributions are answered many at once too (`anyorder.inference.univariates`). Where samples stand
+for the evidence (intervals and sets of levels), a distribution is the mixture over them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -10,10 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.heads.atoms import AtomicDistribution
+from anyorder.heads.categorical import Categorical
 from anyorder.heads.distributions import ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import log_prob, sample
+from anyorder.inference.queries import GAIN_NODES, answering, log_prob, sample
+from anyorder.inference.soft_evidence import Interval, Levels, SoftEvidence, soft_evidence
+from anyorder.inference.univariates import Edges, Levelled, Numbers
+from anyorder.networks.contracts import Features
 from anyorder.networks.paths import alike
 from anyorder.priors.normals import MOST_ENTRIES
 from anyorder.tables.columns import Column, NumberColumn
@@ -23,16 +36,21 @@ CELLS_AT_ONCE, ROWS_AT_ONCE = 262_144, 2048
 """Cells of a pass over a table, and rows."""
 
 COVARIANCES_AT_ONCE = 2**25
-"""Over all rows of a pass: in a guide each row may have those of all pairs of columns, or of the
+"""Over all rows of a pass: in a prior each row may have those of all pairs of columns, or of the
 normals of fewer, of its own."""
 
-DRAWS_AT_ONCE = 2048
-"""Rows that are drawn together."""
+SAMPLES_AT_ONCE = 2048
+"""Rows that are sampled together."""
+
+
+def rows_at_once(columns: int) -> int:
+    """Returns how many rows of so many columns a pass has: what memory allows."""
+    return max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns, _guided_rows(columns)))
 
 
 def parts(rows: int, columns: int) -> Iterator[slice]:
-    """The rows of a table, some at a time."""
-    size = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns, _guided_rows(columns)))
+    """Returns the rows of a table, as many at a time as a pass has."""
+    size = rows_at_once(columns)
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
@@ -40,8 +58,138 @@ def _guided_rows(columns: int) -> int:
     return max(1, COVARIANCES_AT_ONCE // max(MOST_ENTRIES, columns**2))
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence about one row.
+
+    Args:
+        x: Values. Shape ``(1, columns)``.
+        given: Variables whose values are given. Shape ``(vars,)``.
+        regions: Intervals or sets of levels that hold other variables.
+    """
+
+    x: Tensor
+    given: Tensor
+    regions: Mapping[int, Interval | Levels]
+
+    def sampled(
+        self, model: AnyOrderModel, n: int, generator: torch.Generator | None
+    ) -> SoftEvidence:
+        """Returns `n` weighted samples of the regions; without regions the values, and no pass."""
+        if not self.regions:
+            alone = torch.zeros(1, dtype=torch.float64)
+            return SoftEvidence(self.x, self.given, alone, is_drawn=False)
+        return soft_evidence(
+            model, self.x, given=self.given, regions=self.regions, n=n, generator=generator
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """p(variable | evidence) of some variables, each by itself.
+
+    Args:
+        evidence: Values, or weighted samples of them.
+        variables: Numbers of the queried variables.
+    """
+
+    evidence: SoftEvidence
+    variables: Sequence[int]
+
+
+@answering
+def answer(model: AnyOrderModel, questions: Sequence[Question]) -> list[list[Features]]:
+    """Answers a batch of questions, with one encoding of each distinct evidence set.
+
+    Returns:
+        The features of p(variable | evidence), for each question and each of its variables; what
+        `Edges` takes. Shapes ``(samples, width)``.
+    """
+    if not any(question.variables for question in questions):
+        return [[] for _ in questions]
+    rows, variables, start = [], [], 0
+    for question in questions:  # by variable, then by sample
+        samples = len(question.evidence.x)
+        queried = torch.tensor(question.variables, dtype=torch.long)
+        rows.append(torch.arange(start, start + samples).repeat(len(queried)))
+        variables.append(queried.repeat_interleave(samples))
+        start += samples
+    x = torch.cat([question.evidence.x.cpu() for question in questions])
+    known = torch.cat([q.evidence.known.cpu().expand(len(q.evidence.x), -1) for q in questions])
+    found = _features(model, x, known, torch.cat(rows), torch.cat(variables))
+    answers, start = [], 0
+    for question in questions:
+        samples = len(question.evidence.x)
+        ends = [start + samples * place for place in range(len(question.variables) + 1)]
+        answers.append([found[low:high] for low, high in pairwise(ends)])
+        start = ends[-1]
+    return answers
+
+
+def _features(
+    model: AnyOrderModel, x: Tensor, known: Tensor, rows: Tensor, variables: Tensor
+) -> Features:
+    """Returns the features of edges, in their order; see `passes`. Shape ``(edges, width)``."""
+    order, found = zip(*passes(model, x, known, rows, variables), strict=True)
+    return Features.cat(found)[torch.cat(order).argsort().to(found[0].device)]
+
+
+def passes(
+    model: AnyOrderModel, x: Tensor, known: Tensor, rows: Tensor, variables: Tensor
+) -> Iterator[tuple[Tensor, Features]]:
+    """Yields the features of p(variable | evidence of a row), some evidence sets at a time.
+
+    Args:
+        model: The model, in evaluation mode.
+        x: Values. Shape ``(rows, columns)``.
+        known: Evidence of each row. Shape ``(rows, vars)``.
+        rows: Row of each edge. Shape ``(edges,)``.
+        variables: Variable of each edge. Shape ``(edges,)``.
+
+    Yields:
+        Places among the edges, and their features. Shapes ``(some,)`` and ``(some, width)``.
+    """
+    if not len(rows):
+        return
+    first, group = _distinct(x, known, rows)
+    # Each variable that is queried of an evidence set once, in the order of the sets.
+    pairs, edge = (group * model.num_variables + variables).unique(return_inverse=True)
+    owner, variable = pairs // model.num_variables, pairs % model.num_variables
+    counts = owner.bincount(minlength=len(first))
+    place = torch.arange(len(pairs)) - (counts.cumsum(0) - counts)[owner]
+    by_pair, edges_of = edge.argsort(stable=True), edge.bincount(minlength=len(pairs))
+    widest = int(counts.max())
+    for some in parts(len(first), x.shape[1] + widest):
+        begin, end = torch.searchsorted(owner, torch.tensor([some.start, some.stop])).tolist()
+        targets = torch.zeros(some.stop - some.start, int(counts[some].max()), dtype=torch.long)
+        mine, at = owner[begin:end] - some.start, place[begin:end]
+        targets[mine, at] = variable[begin:end]
+        sets = first[some]
+        found = model.features(*(part.to(model.device) for part in (x[sets], known[sets], targets)))
+        repeats = edges_of[begin:end]
+        skipped, taken = int(edges_of[:begin].sum()), int(repeats.sum())
+        mine, at = (part.repeat_interleave(repeats).to(found.device) for part in (mine, at))
+        yield by_pair[skipped : skipped + taken], found[mine, at]
+
+
+def _distinct(x: Tensor, known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a row of each distinct evidence set, and the set of each entry of `rows`."""
+    asked, inverse = rows.unique(return_inverse=True)
+    if len(asked) == 1:
+        return asked, inverse
+    seen, sets = x[asked].clone(), known[asked]
+    seen[:, : sets.shape[1]].masked_fill_(~sets, 0)
+    lines = np.concatenate([seen.numpy().view(np.uint8), sets.numpy().view(np.uint8)], axis=1)
+    whole = np.ascontiguousarray(lines).view(f"V{lines.shape[1]}")[:, 0]
+    _, first, group = np.unique(whole, return_index=True, return_inverse=True)
+    # In the order of the rows, so that a batch is computed as it was written.
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return asked[np.sort(first)], torch.from_numpy(rank[group.ravel()])[inverse]
+
+
 def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tensor) -> Tensor:
-    """The log-likelihood of each row's question, in normal scores. Shape ``(rows,)``, float64."""
+    """Returns the log-likelihood of each row's question, in normal scores. Shape ``(rows,)``."""
     found = [
         log_prob(model, x[rows], query=query[rows], given=given[rows]).cpu()
         for rows in parts(len(x), x.shape[1])
@@ -58,13 +206,13 @@ def log_prob_in_units(
     query: Tensor,
     given: Tensor,
 ) -> Tensor:
-    """The same in the units of the columns, for the rows of a frame and their codes `x`."""
+    """Returns the same in the units of the columns, for the rows of a frame and their codes `x`."""
     factors = table.log_density_factors(frame)
     return row_log_prob(model, x, query=query, given=given) + (factors * query).sum(dim=1)
 
 
 def cell_surprise(model: AnyOrderModel, x: Tensor, missing: Tensor) -> Tensor:
-    """Minus the log-likelihood of each cell given all others of its row; NaN for gaps."""
+    """Returns minus the log-likelihood of each cell given all others of its row; NaN if missing."""
     have, cells = ~missing, torch.full(missing.shape, torch.nan, dtype=torch.float64)
     for place in range(missing.shape[1]):
         alone = torch.arange(missing.shape[1]) == place
@@ -84,16 +232,16 @@ def draw_rows(
     n: int,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """So many rows: all from one row of evidence, or one from each. Shape ``(n, columns)``."""
+    """Samples rows: all from one row of evidence, or one from each. Shape ``(n, columns)``."""
     if known.all():
         return x.expand(n, -1)
     if len(x) == 1:
-        counts = [len(part) for part in torch.arange(n).split(DRAWS_AT_ONCE)]
+        counts = [len(part) for part in torch.arange(n).split(SAMPLES_AT_ONCE)]
         drawn = [sample(model, x, given=known, n=count, generator=generator)[0] for count in counts]
     else:
         drawn = [
             sample(model, part, given=known, generator=generator)[:, 0]
-            for part in x.split(DRAWS_AT_ONCE)
+            for part in x.split(SAMPLES_AT_ONCE)
         ]
     return torch.cat(drawn).cpu()
 
@@ -106,11 +254,11 @@ def fill_gaps(
     draws: int,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Rows with their gaps drawn together. Shape ``(rows, draws, columns)``."""
+    """Returns rows with missing values sampled together. Shape ``(rows, draws, columns)``."""
     filled = x[:, None].repeat(1, draws, 1)
     gappy = missing.any(dim=1).nonzero().squeeze(1)
     gappy = gappy[alike(missing[gappy], ~missing[gappy])]  # little is padded
-    most = max(1, min(DRAWS_AT_ONCE // draws, _guided_rows(x.shape[1])))
+    most = max(1, min(SAMPLES_AT_ONCE // draws, _guided_rows(x.shape[1])))
     for rows in gappy.split(most) if len(gappy) else ():
         gaps = missing[rows]
         drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)
@@ -118,45 +266,72 @@ def fill_gaps(
     return filled
 
 
-@torch.no_grad()
+@answering
 def level_probabilities(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> Tensor:
-    """The probability of each level of a category. Shape ``(rows, levels)``."""
-    found = []
-    levels = model.schema.variables[place].num_levels
-    for rows in parts(len(x), x.shape[1] + levels):
-        targets = torch.full((len(x[rows]), 1), place)
-        conditional = model.predict(x[rows], known[rows], targets)
-        logs = [conditional.log_prob(torch.full_like(targets, code)) for code in range(levels)]
-        found.append(torch.cat(logs, dim=1).exp().cpu())
-    return torch.cat(found)
+    """Returns the probability of each level of a category. Shape ``(rows, levels)``."""
+    found = torch.zeros(len(x), model.schema.variables[place].num_levels)
+    for rows, _, conditional in _columns(model, x, known, _column(known, place)):
+        assert isinstance(conditional, Categorical)
+        found[rows] = conditional.log_probs.exp()[:, : found.shape[1]].cpu()
+    return found
 
 
-@torch.no_grad()
+@answering
+def central_codes(
+    model: AnyOrderModel, x: Tensor, known: Tensor, place: int
+) -> NDArray[np.float64]:
+    """Returns medians of a number, or most probable levels, as codes. Shape ``(rows,)``."""
+    found = torch.zeros(len(x), dtype=torch.float64)
+    for rows, _, conditional in _columns(model, x, known, _column(known, place)):
+        is_category = isinstance(conditional, Categorical)
+        half = torch.full((len(rows),), 0.5, dtype=torch.float64, device=model.device)
+        codes = conditional.mode() if is_category else conditional.icdf(half)
+        found[rows] = codes.double().cpu()
+    return found.numpy()
+
+
+@answering
 def best_guesses(
     model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, asked: Tensor, *, mean: bool
 ) -> dict[int, pd.Series]:
-    """The mean of a number, or the most probable value, of every cell that is asked, by itself.
+    """Returns the mean of a number, or the most probable value, of every queried cell by itself.
 
     Returns:
-        The guesses of each column of which anything is asked, in the order of the rows.
+        The guesses of each column of which anything is queried, in the order of the rows.
     """
-    places = asked.any(dim=0).nonzero().squeeze(1)
-    found: dict[int, list[NDArray[np.float64]]] = {place: [] for place in places.tolist()}
-    for rows in parts(len(x), x.shape[1] + len(places)):
-        features = model.features(x[rows], known[rows], places.expand(len(x[rows]), -1))
-        for number, (place, guesses) in enumerate(found.items()):
-            mine = asked[rows, place].to(features.device)
-            if mine.any():
-                own = features[mine, number]
-                which = torch.full((len(own),), place, device=own.device)
-                conditional = cast(MixedDistribution, model.distribution(own, which)).only
-                guesses.append(_guess(table.query[place], conditional, mean=mean))
-    columns = {place: np.concatenate(guesses) for place, guesses in found.items()}
-    return {place: _decoded(table.query[place], v, mean=mean) for place, v in columns.items()}
+    found = torch.zeros(asked.shape, dtype=torch.float64)
+    for rows, place, conditional in _columns(model, x, known, asked):
+        guess = _guess(table.query[place], conditional, mean=mean)
+        found[rows, place] = torch.from_numpy(guess)
+    places = asked.any(dim=0).nonzero().squeeze(1).tolist()
+    guesses = {place: found[asked[:, place], place].numpy() for place in places}
+    return {place: _decoded(table.query[place], v, mean=mean) for place, v in guesses.items()}
+
+
+def _column(known: Tensor, place: int) -> Tensor:
+    asked = torch.zeros_like(known)
+    asked[:, place] = True
+    return asked
+
+
+def _columns(
+    model: AnyOrderModel, x: Tensor, known: Tensor, asked: Tensor
+) -> Iterator[tuple[Tensor, int, Distribution]]:
+    """Yields rows, a column, and its distribution in them, for all cells that are queried."""
+    row, variable = asked.nonzero(as_tuple=True)
+    for edges, features in passes(model, x, known, row, variable):
+        queried = variable[edges]
+        for place in queried.unique().tolist():
+            mine = (queried == place).nonzero().squeeze(1)
+            own = features[mine.to(features.device)]
+            which = torch.full((len(own),), place, device=own.device)
+            conditional = model.distribution(own, which)
+            assert isinstance(conditional, MixedDistribution)
+            yield row[edges[mine]], place, conditional.only
 
 
 def _guess(column: Column, conditional: Distribution, *, mean: bool) -> NDArray[np.float64]:
-    """A mean in the units of the column, or the code of the most probable value.
+    """Returns means in the units of the column, or the codes of the most probable values.
 
     What lies beyond the numbers of training counts as their least or greatest: a long tail that
     nothing was seen of would lead the mean anywhere.
@@ -174,3 +349,52 @@ def _decoded(column: Column, values: NDArray[np.float64], *, mean: bool) -> pd.S
     if mean and isinstance(column, NumberColumn):
         return column.unrounded(values)
     return column.decode(values)
+
+
+@answering
+def information_gains(model: AnyOrderModel, evidence: Evidence, target: int) -> dict[int, float]:
+    """Returns how many nats each unknown variable is expected to tell about `target`.
+
+    As `queries.information_gain`, for all candidates together: one pass for what each of them may
+    be, and one for `target` given each of these values.
+    """
+    others = [i for i in range(model.num_variables) if i != target and not evidence.given[i]]
+    if not others:
+        return {}
+    known, nothing = evidence.given[None], torch.zeros(len(others) + 1, dtype=torch.long)
+    first = torch.tensor([target, *others])
+    before, supposed = 0.0, []
+    for numbers, group in _single(model, evidence.x, known, nothing, first):
+        codes, weights = _supposed(group)
+        for at, number in enumerate(numbers):
+            if number == 0:
+                before = float(group.entropy()[at])
+                continue
+            likely = weights[:, at] > 0
+            learnt = torch.full((int(likely.sum()),), others[number - 1])
+            supposed.append((learnt, codes[likely, at], weights[likely, at]))
+    learnt, value, weight = (torch.cat(part) for part in zip(*supposed, strict=True))
+    rows = torch.arange(len(learnt))
+    x, sets = (part.repeat(len(rows), 1) for part in (evidence.x, known))
+    x[rows, learnt], sets[rows, learnt] = value.to(x), True
+    ((_, group),) = _single(model, x, sets, rows, torch.full_like(rows, target))
+    after = torch.zeros(model.num_variables, dtype=torch.float64)
+    after.index_add_(0, learnt, weight * group.entropy())
+    return {other: before - float(after[other]) for other in others}
+
+
+def _single(
+    model: AnyOrderModel, x: Tensor, known: Tensor, rows: Tensor, variables: Tensor
+) -> Iterator[tuple[list[int], Levelled | Numbers]]:
+    """Yields the distributions of edges, each by itself; see `passes`."""
+    features, alone = _features(model, x, known, rows, variables), torch.ones(len(rows))
+    return Edges(features, variables, torch.arange(len(rows)), alone.double()).groups(model)
+
+
+def _supposed(group: Levelled | Numbers) -> tuple[Tensor, Tensor]:
+    """Returns codes that stand for what variables may be, and weights: ``(codes, count)`` both."""
+    if isinstance(group, Levelled):
+        weights = group.probabilities.T
+        return torch.arange(len(weights))[:, None].expand_as(weights), weights
+    codes = group.quantiles((torch.arange(GAIN_NODES) + 0.5) / GAIN_NODES)
+    return codes, torch.full_like(codes, 1 / GAIN_NODES)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anyorder.inference.model import AnyOrderModel
 from anyorder.tables.columns import NumberColumn
-from anyorder.tables.engine import parts
+from anyorder.tables.engine import central_codes
 from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema
 from anyorder.variables import Schema
@@ -99,7 +99,6 @@ class Skill:
         return {"unit": self.unit, "cells": self.cells, **numbers}
 
 
-@torch.no_grad()
 def column_skill(
     model: AnyOrderModel, table: TableSchema, x: Tensor, missing: Tensor
 ) -> list[Skill]:
@@ -111,7 +110,8 @@ def column_skill(
             continue
         known = ~missing[rows]
         known[:, place] = False
-        guesses, truth = _guesses(model, x[rows], known, place), x[rows, place].double().numpy()
+        guesses = central_codes(model, x[rows], known, place)
+        truth = x[rows, place].double().numpy()
         unit: Unit = "wrong"
         if isinstance(column, NumberColumn):
             unit = "distance" if column.kind == "number" else "seconds"
@@ -124,19 +124,6 @@ def column_skill(
             alone = (levels[counts.argmax()] != truth).astype(float)
         found.append(_skill(column.name, unit, errors, alone))
     return found
-
-
-def _guesses(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> FloatArray:
-    """Returns medians of a number, or most probable levels of a category, as codes."""
-    is_number = model.schema.variables[place].kind == "continuous"
-    found = []
-    for rows in parts(len(x), x.shape[1]):
-        targets = torch.full((len(x[rows]), 1), place)
-        conditional = model.predict(x[rows], known[rows], targets)
-        half = torch.full(targets.shape, 0.5, dtype=torch.float64, device=x.device)
-        codes = conditional.icdf(half) if is_number else conditional.mode()
-        found.append(codes[:, 0].double().cpu().numpy())
-    return np.concatenate(found)
 
 
 def _skill(name: str, unit: Unit, errors: FloatArray, alone: FloatArray) -> Skill:

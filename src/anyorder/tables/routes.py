@@ -1,29 +1,45 @@
-"""What requests about a table may hold, and what answers do: the OpenAPI description.
+"""The HTTP routes of a table model: requests, their answers by the query engine, OpenAPI messages.
 
-The routes of a model of a table.
+Every method of `TableAnswering` takes the questions of a batch and gives an answer to each, or the
+user error in it. They run in the one thread that computes.
 """
 
-from typing import Annotated, Any, Literal
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
+import torch
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictBool
+from torch import Tensor
 
-import anyorder.tables.routes as messages
-from anyorder.errors import QueryError
+from anyorder.cli.console import plain, records
+from anyorder.errors import AnyOrderError, QueryError
+from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.lattice.query_mixtures import describe_queries
+from anyorder.lattice.random_sets import seeded
 from anyorder.serve.batching import REFUSALS, Desk, Message, Seed, answer, part_seed
-from anyorder.tables.answering import Conditionals, Draws, Gaps, Likelihood, TableAnswering
+from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.conditional import Answers, answers, described, positions
+from anyorder.tables.engine import Evidence, Question, draw_rows, log_prob_in_units, row_log_prob
 from anyorder.tables.model import TableModel
-from anyorder.tables.summaries import positions, short
+from anyorder.tables.questions import column_set, column_sets, named_sets, read_many
 
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, max_length=100_000)]
 Name = Annotated[str, Field(strict=True, max_length=1000)]
 Value = StrictBool | Whole | Real | Text
+SOFT_DRAWS, MOST_SOFT_DRAWS = 64, LIBRARY_DRAWS
+"""Samples that stand for intervals and sets, by default and at most: `TableModel` takes the most,
+for which a page with a slider cannot wait."""
+
 EVIDENCE = {"age": {"low": 30, "high": 40}, "job": ["nurse", "clerk"], "income": 31500}
 
 
@@ -33,6 +49,9 @@ class Range(Message):
     low: Value | None = None
     high: Value | None = None
 
+
+Given = Mapping[str, Any]
+"""Evidence as `TableModel` takes it."""
 
 Known = dict[Name, Value | Range | list[Value] | None]
 Row = dict[Name, Value | None]
@@ -59,6 +78,19 @@ class ConditionalsRequest(Message):
         description="Which columns are asked; by default all that are not given.",
         examples=[["income"]],
     )
+    draws: int = Field(
+        default=SOFT_DRAWS,
+        ge=1,
+        le=MOST_SOFT_DRAWS,
+        strict=True,
+        description="Number of samples that stand for intervals and lists; `TableModel` takes "
+        f"{MOST_SOFT_DRAWS}.",
+    )
+
+    @property
+    def question(self) -> "Conditionals":
+        """The question that it asks."""
+        return Conditionals(as_given(self.given), self.columns, self.draws)
 
 
 class ConditionalsBatchRequest(Message):
@@ -121,61 +153,10 @@ class OutliersRequest(Message):
     rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": "nurse"}]])
 
 
-class Density(BaseModel):
-    """A density between repeated values, in the unit of the column; times in seconds since 1970."""
-
-    values: list[float]
-    heights: list[float]
-    share: float = Field(description="The probability of all but repeated values.")
-
-
-class Repeated(BaseModel):
-    """Values that have a probability of their own."""
-
-    values: list[float]
-    probabilities: list[float]
-
-
-class NumberAnswer(BaseModel):
-    """The distribution of a number or a time."""
-
-    kind: Literal["number", "date and time", "date", "duration"]
-    mean: float | str
-    median: float | str
-    interval: list[float | str] = Field(description="Holds the value with probability 0.9.")
-    places: list[float] = Field(
-        description="The low end, the median, the high end and the mean, as places on the axis of "
-        "the density: times in seconds since 1970."
-    )
-    density: Density
-    repeated: Repeated
-    entropy: float = Field(description="In nats, of normal scores.")
-
-
-class CategoryAnswer(BaseModel):
-    """The distribution of a category."""
-
-    kind: Literal["category", "boolean"]
-    levels: list[bool | int | float | str]
-    probabilities: list[float]
-    mode: bool | int | float | str
-    entropy: float
-
-
-class ConditionalsAnswer(BaseModel):
-    """What is known about each column."""
-
-    columns: dict[str, NumberAnswer | CategoryAnswer]
-    effective_sample_size: float | None = Field(
-        description="Of the draws that stand for intervals and lists; null where there are none."
-    )
-    warnings: list[str] = Field(description="Reasons to doubt the answer.")
-
-
-class ConditionalsBatchAnswer(BaseModel):
+class BatchAnswers(BaseModel):
     """An answer to each question."""
 
-    answers: list[ConditionalsAnswer]
+    answers: list[Answers]
 
 
 class SurpriseAnswer(BaseModel):
@@ -226,7 +207,7 @@ class ColumnAnswer(BaseModel):
     """What a column is to the model."""
 
     name: str
-    kind: str
+    type: str
     details: str
     context: bool = Field(description="Whether it is always given and never asked.")
     levels: list[bool | int | float | str] | None = Field(description="Of a category.")
@@ -249,6 +230,240 @@ class TableAnswer(BaseModel):
     limits: dict[str, float]
 
 
+REFERENCE_ROWS = 200
+"""Records drawn from the model, against which the surprise of another is ranked."""
+
+KEPT_SETS = 64
+"""Sets of columns whose reference is kept."""
+
+
+class Conditionals(NamedTuple):
+    """A question about columns; None for all that are not given."""
+
+    given: Given
+    columns: Sequence[str] | None = None
+    draws: int = SOFT_DRAWS
+
+
+class Gaps(NamedTuple):
+    """Rows to be completed."""
+
+    rows: Sequence[Given]
+    draws: int
+    how: Any
+    seed: int | None
+    start: int = 0  # the number of the first row in its request, for messages
+
+
+class _Read(NamedTuple):
+    """Evidence that was read, its samples, and reasons to doubt what follows from it."""
+
+    evidence: Evidence
+    soft: SoftEvidence
+    warnings: list[str]
+
+
+class TableAnswering:
+    """The answers of one fitted model.
+
+    Args:
+        model: The fitted model.
+    """
+
+    def __init__(self, model: TableModel) -> None:
+        self.model, self.table = model, model.table_
+        model.model_.eval()  # once, where the library does it for every question
+        self._references: OrderedDict[tuple[bool, ...], Tensor] = OrderedDict()
+
+    def conditionals(self, questions: Sequence[Conditionals]) -> list[Any]:
+        """Returns the distributions of columns: one batch of the engine for all questions."""
+        read = self._read([one.given for one in questions], [one.draws for one in questions])
+        asked = [
+            found if isinstance(found, AnyOrderError) else _or_error(self._asked, question, found)
+            for question, found in zip(questions, read, strict=True)
+        ]
+        found = self.model._answered([one for one in asked if isinstance(one, Question)])
+        told = iter(described([one for own in found for one in own]))
+        own = iter(found)
+        return [
+            answers(mine := next(own), [next(told) for _ in mine], source.warnings)
+            if isinstance(one, Question) and isinstance(source, _Read)
+            else one
+            for one, source in zip(asked, read, strict=True)
+        ]
+
+    def surprise(self, records: Sequence[Given]) -> list[Any]:
+        """How unusual records are: one pass for all of them."""
+        read = self._read(records, [SOFT_DRAWS] * len(records))
+        good = [one for one in read if isinstance(one, _Read)]
+        if not good:
+            return list(read)
+        sets = [one.evidence.given for one in good]
+        new = self._unranked(good)
+        x = torch.cat([one.evidence.x for one in good] + [self._drawn] * len(new))
+        query = torch.stack(sets + [known for known in new for _ in range(REFERENCE_ROWS)])
+        found = row_log_prob(self.model.model_, x, query=query, given=torch.zeros_like(query))
+        for known, part in zip(new, found[len(good) :].split(REFERENCE_ROWS), strict=False):
+            self._keep(known, part)
+        own = iter(zip(good, found[: len(good)].tolist(), strict=True))
+        return [one if isinstance(one, AnyOrderError) else self._ranked(*next(own)) for one in read]
+
+    def log_prob(self, questions: Sequence[LogProbRequest]) -> list[Any]:
+        """The log-likelihoods of rows: one pass for the rows of all questions."""
+        read = [_or_error(self._rows_and_sets, question) for question in questions]
+        good = [part for part in read if not isinstance(part, Exception)]
+        if not good:
+            return read
+        frames, *tensors = zip(*good, strict=True)
+        x, query, given = (torch.cat(part) for part in tensors)
+        frame = pd.concat(frames, ignore_index=True)
+        found = log_prob_in_units(self.model.model_, self.table, frame, x, query=query, given=given)
+        split = iter(found.split([len(frame) for frame in frames]))
+        return [
+            part if isinstance(part, Exception) else {"log_prob": next(split).tolist()}
+            for part in read
+        ]
+
+    def sample(self, questions: Sequence[SampleRequest]) -> list[Any]:
+        """Rows; each question has a seed of its own, and so a walk of its own."""
+        return [_or_error(self._sampled, question) for question in questions]
+
+    def impute(self, questions: Sequence[Gaps]) -> list[Any]:
+        """Completed rows, as lists of rows by draw."""
+        return [_or_error(self._imputed, question) for question in questions]
+
+    def gains(self, questions: Sequence[tuple[str, Given]]) -> list[Any]:
+        """What each column is expected to tell about a target."""
+        return [_or_error(self._gains, *question) for question in questions]
+
+    def outliers(self, questions: Sequence[Sequence[Given]]) -> list[Any]:
+        """How surprising rows and their cells are."""
+        return [_or_error(self._outliers, rows) for rows in questions]
+
+    @cached_property
+    def _drawn(self) -> Tensor:
+        """Records to rank others against; none where they would need a context."""
+        table, model = self.table, self.model.model_
+        if table.context:
+            return torch.zeros(0, len(table.schema))
+        nothing = torch.zeros(1, len(table.schema))
+        known = torch.zeros(len(table.names), dtype=torch.bool)
+        return draw_rows(model, nothing, known, n=REFERENCE_ROWS, generator=seeded(0))
+
+    def _read(self, records: Sequence[Given], draws: Sequence[int]) -> list[_Read | AnyOrderError]:
+        found: list[_Read | AnyOrderError] = []
+        for read, n in zip(read_many(self.table, records), draws, strict=True):
+            if isinstance(read, AnyOrderError):
+                found.append(read)
+                continue
+            soft = _or_error(read.evidence.sampled, self.model.model_, n, seeded(0))
+            found.append(soft if isinstance(soft, AnyOrderError) else _Read(read[0], soft, read[1]))
+        return found
+
+    def _asked(self, question: Conditionals, read: _Read) -> Question:
+        names = question.columns
+        column_set(self.table, names, argument="columns", allow_context=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            asked = self.model._queried(names, read.soft.known)
+        read.warnings.extend(dict.fromkeys(str(warning.message) for warning in caught))
+        return Question(read.soft, [self.table.names.index(name) for name in asked])
+
+    def _unranked(self, good: Sequence[_Read]) -> list[Tensor]:
+        """The sets of columns that have no reference yet."""
+        wanted = {
+            tuple(one.evidence.given.tolist()): one for one in good if not one.evidence.regions
+        }
+        return [
+            one.evidence.given
+            for key, one in wanted.items()
+            if key not in self._references and any(key) and len(self._drawn)
+        ]
+
+    def _keep(self, known: Tensor, log_prob: Tensor) -> None:
+        self._references[tuple(known.tolist())] = log_prob
+        while len(self._references) > KEPT_SETS:
+            self._references.popitem(last=False)
+
+    def _ranked(self, read: _Read, log_prob: float) -> dict[str, Any]:
+        regions = read.soft.log_probability if read.soft.is_drawn else 0.0
+        reference = self._references.get(tuple(read.evidence.given.tolist()))
+        if reference is None or read.soft.is_drawn:
+            rank = None
+        else:
+            rank = float((reference > log_prob).double().mean())
+        return {"nats": -log_prob - regions, "rank": rank, "warnings": read.warnings}
+
+    def _rows_and_sets(
+        self, question: LogProbRequest
+    ) -> tuple[pd.DataFrame, Tensor, Tensor, Tensor]:
+        frame = self._framed(question.rows)
+        named_sets(self.table, question.query, question.given)
+        x, missing = self.table.encode(frame, needs=question.query)
+        query, given = column_sets(self.table, missing, query=question.query, given=question.given)
+        kept = [name for name in frame.columns if name in self.table.layout]
+        return frame[kept], x, query, given
+
+    def _framed(self, rows: Sequence[Given], start: int = 0) -> pd.DataFrame:
+        """Rows as a frame; what a row does not have is a gap."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        # A frame without columns is a mistake elsewhere; here it is rows of which nothing is known.
+        listed = list(names) or [self.table.names[0]]
+        columns = {name: pd.Series([row.get(name) for row in rows]) for name in listed}
+        return pd.DataFrame(columns).set_axis(range(start, start + len(rows)))
+
+    def _sampled(self, question: SampleRequest) -> dict[str, Any]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            given = as_given(question.given)
+            frame = self.model.sample(question.n, given=given, random_state=question.seed)
+        size = frame.attrs.get("effective_sample_size")
+        return {
+            "rows": records(frame),
+            "effective_sample_size": size,
+            "warnings": [str(warning.message) for warning in caught],
+        }
+
+    def _imputed(self, question: Gaps) -> list[list[dict[str, Any]]]:
+        frame = self._framed(question.rows, question.start)
+        options: dict[str, Any] = {"how": question.how, "random_state": question.seed}
+        if question.draws == 1:
+            return [records(self.model.impute(frame, **options))]
+        filled = self.model.impute(frame, draws=question.draws, **options)
+        return [records(filled.loc[draw]) for draw in range(question.draws)]
+
+    def _gains(self, target: str, given: Given) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = self.model.information_gain(target, given=given)
+        # Information is never negative: below zero are errors of the model and of quadrature.
+        named = {
+            name: max(gain, 0.0) for name, gain in found.items() if not self.table[name].is_constant
+        }
+        return {"gains": named}
+
+    def _outliers(self, rows: Sequence[Given]) -> dict[str, Any]:
+        found = self.model.outliers(self._framed(rows))
+        whole = found.columns[0]
+        return {
+            "rows": [plain(value) for value in found[whole].tolist()],
+            "cells": records(found.drop(columns=whole)),
+        }
+
+
+def short(value: float) -> float:
+    """Returns a number with six significant digits."""
+    return float(f"{value:.6g}")
+
+
+def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives, or the mistake of the asker that it raises."""
+    try:
+        return function(*arguments)
+    except AnyOrderError as error:
+        return error
+
+
 ROWS_AT_ONCE = 256
 """Rows that are completed or drawn in one go; between two of them, others have their turn."""
 
@@ -262,50 +477,47 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     about = describe_table(model) | {"name": name, "run": run, "limits": limits.told}
 
-    @router.get("/model", response_model=messages.TableAnswer)
+    @router.get("/model", response_model=TableAnswer)
     async def read_model() -> Response:
         """The columns of the model, and what it was trained for."""
         return answer(about)
 
-    @router.post("/conditionals", response_model=messages.ConditionalsAnswer)
-    async def ask_conditionals(request: messages.ConditionalsRequest) -> Response:
+    @router.post("/conditionals", response_model=Answers)
+    async def ask_conditionals(request: ConditionalsRequest) -> Response:
         """The distribution of each column that is asked, by itself, given what is known."""
-        question = Conditionals(as_given(request.given), request.columns)
-        found = await desk.ask(answering.conditionals, question)
+        found = await desk.ask(answering.conditionals, request.question)
         return answer(found)
 
-    @router.post("/conditionals/batch", response_model=messages.ConditionalsBatchAnswer)
-    async def ask_many_conditionals(request: messages.ConditionalsBatchRequest) -> Response:
+    @router.post("/conditionals/batch", response_model=BatchAnswers)
+    async def ask_many_conditionals(request: ConditionalsBatchRequest) -> Response:
         """The same for several questions at once."""
         limits.check_size(rows=len(request.questions))
-        questions = [Conditionals(as_given(one.given), one.columns) for one in request.questions]
+        questions = [one.question for one in request.questions]
         found = await desk.ask_all(answering.conditionals, questions, noun="Question")
         return answer({"answers": found})
 
-    @router.post("/surprise", response_model=messages.SurpriseAnswer)
-    async def ask_surprise(request: messages.SurpriseRequest) -> Response:
+    @router.post("/surprise", response_model=SurpriseAnswer)
+    async def ask_surprise(request: SurpriseRequest) -> Response:
         """How unusual a record is, and beside how many others."""
         found = await desk.ask(answering.surprise, as_given(request.given))
         return answer(found)
 
-    @router.post("/log_prob", response_model=messages.LogProbAnswer)
-    async def ask_log_prob(request: messages.LogProbRequest) -> Response:
+    @router.post("/log_prob", response_model=LogProbAnswer)
+    async def ask_log_prob(request: LogProbRequest) -> Response:
         """The log-likelihood of columns of rows, given other columns."""
         limits.check_size(rows=len(request.rows))
-        question = Likelihood(request.rows, request.query, request.given)
-        found = await desk.ask(answering.log_prob, question)
+        found = await desk.ask(answering.log_prob, request)
         return answer(found)
 
-    @router.post("/sample", response_model=messages.RowsAnswer)
-    async def ask_sample(request: messages.SampleRequest) -> Response:
+    @router.post("/sample", response_model=RowsAnswer)
+    async def ask_sample(request: SampleRequest) -> Response:
         """Rows drawn given what is known."""
         limits.check_size(draws=request.n)
-        question = Draws(as_given(request.given), request.n, request.seed)
-        found = await desk.ask(answering.sample, question)
+        found = await desk.ask(answering.sample, request)
         return answer(found)
 
-    @router.post("/impute", response_model=messages.ImputeAnswer)
-    async def ask_impute(request: messages.ImputeRequest) -> Response:
+    @router.post("/impute", response_model=ImputeAnswer)
+    async def ask_impute(request: ImputeRequest) -> Response:
         """Rows with their gaps filled, given all that each row has."""
         if request.how != "sample" and request.draws > 1:
             raise QueryError(f"There is one {request.how} only: leave `draws` out, or `how`.")
@@ -325,15 +537,15 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
         draws = [[row for part in parts for row in part[i]] for i in range(request.draws)]
         return answer({"draws": draws})
 
-    @router.post("/information_gain", response_model=messages.GainAnswer)
-    async def ask_information_gain(request: messages.GainRequest) -> Response:
+    @router.post("/information_gain", response_model=GainAnswer)
+    async def ask_information_gain(request: GainRequest) -> Response:
         """What to measure next: how much each unknown column is expected to tell of a target."""
         question = (request.target, as_given(request.given))
         found = await desk.ask(answering.gains, question)
         return answer(found)
 
-    @router.post("/outliers", response_model=messages.OutliersAnswer)
-    async def ask_outliers(request: messages.OutliersRequest) -> Response:
+    @router.post("/outliers", response_model=OutliersAnswer)
+    async def ask_outliers(request: OutliersRequest) -> Response:
         """How surprising rows are, and each of their cells given the others."""
         limits.check_size(rows=len(request.rows))
         found = await desk.ask(answering.outliers, request.rows)
@@ -358,7 +570,7 @@ def describe_table(model: TableModel) -> dict[str, Any]:
 def _described(column: Column, details: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": column.name,
-        "kind": column.kind,
+        "type": column.kind,
         "details": details,
         "context": column.context,
         "levels": list(column.levels) if isinstance(column, CategoryColumn) else None,
@@ -369,5 +581,5 @@ def _described(column: Column, details: str) -> dict[str, Any]:
         low, high = positions(column, np.array(column.seen)).tolist()
         middle = positions(column, column.gaussianizer.inverse(TYPICAL)).tolist()
         ends = {"low": low, "high": high, "step": column.resolution}
-        ends["typical"] = [short(min(max(end, low), high)) for end in middle]
+        ends["typical"] = [min(max(end, low), high) for end in middle]
     return found | ends

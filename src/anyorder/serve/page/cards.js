@@ -14,7 +14,7 @@ class Card {
     this.readout = make("p", { class: "readout" });
     this.message = make("p", { class: "message", role: "alert", id: `${this.id}-message` });
     const title = make("h3", { id: this.id, text: column.name });
-    const kind = make("span", { class: "kind", text: [column.kind, column.details].filter(Boolean).join(" · ") });
+    const kind = make("span", { class: "kind", text: [column.type, column.details].filter(Boolean).join(" · ") });
     this.element = make("article", { class: "card", "aria-labelledby": this.id },
       make("div", { class: "head" }, title, kind), this.readout);
   }
@@ -137,7 +137,7 @@ class NumberCard extends Card {
   typed(end, text) {
     const place = readField(this.column, text);
     if (place === null) {
-      this.say(`"${text.slice(0, 20)}" is no ${this.column.kind}. Write one such as ${fieldText(this.column, this.place)}.`);
+      this.say(`"${text.slice(0, 20)}" is no ${this.column.type}. Write one such as ${fieldText(this.column, this.place)}.`);
       return;
     }
     if (this.mode !== "Range") {
@@ -167,7 +167,7 @@ class NumberCard extends Card {
 
   show(answer) {
     if (this.mode !== "Unknown" || !answer) return;
-    const [low, median, high, mean] = answer.places;
+    const { low, median, high, mean } = answer.positions;
     this.plot.show(answer);
     this.plot.span(low, high, mean);
     this.place = snapped(this.column, Math.min(this.high, Math.max(this.low, median)));

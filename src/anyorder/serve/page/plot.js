@@ -79,19 +79,19 @@ export class Plot {
   }
 
   curve(answer, peak) {
-    if (answer.density.share < 0.02) return "";
-    const { values, heights } = answer.density;
+    if (answer.density.probability < 0.02) return "";
+    const { positions, heights } = answer.density;
     const top = HEIGHT - 8;
     // Flat to both ends: beyond the curve there is next to nothing.
-    const points = [[Math.min(-1, this.x(values[0])), HEIGHT], [this.x(values[0]), HEIGHT]];
-    values.forEach((value, place) => points.push([this.x(value), HEIGHT - (heights[place] / peak) * top]));
-    points.push([this.x(values.at(-1)), HEIGHT], [Math.max(WIDTH + 1, this.x(values.at(-1))), HEIGHT]);
+    const points = [[Math.min(-1, this.x(positions[0])), HEIGHT], [this.x(positions[0]), HEIGHT]];
+    positions.forEach((value, place) => points.push([this.x(value), HEIGHT - (heights[place] / peak) * top]));
+    points.push([this.x(positions.at(-1)), HEIGHT], [Math.max(WIDTH + 1, this.x(positions.at(-1))), HEIGHT]);
     return points.map(([x, y], place) => `${place ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
   }
 
   stems(answer, tall) {
     const top = HEIGHT - 8;
-    return answer.repeated.values
+    return answer.repeated.positions
       .map((value, place) => {
         const y = HEIGHT - (answer.repeated.probabilities[place] / tall) * top;
         return `M${this.x(value).toFixed(1)},${HEIGHT}V${y.toFixed(1)}`;
@@ -100,13 +100,13 @@ export class Plot {
   }
 
   stemWidth(answer) {
-    const count = answer.repeated.values.length;
+    const count = answer.repeated.positions.length;
     return count > 60 ? 1.5 : count > 25 ? 3 : count > 8 ? 6 : 12;
   }
 }
 
 function highest(answer) {
-  return answer.density.share < 0.02 ? 0 : Math.max(...answer.density.heights);
+  return answer.density.probability < 0.02 ? 0 : Math.max(...answer.density.heights);
 }
 
 function tallest(answer) {

@@ -3,7 +3,7 @@
 const TIMES = new Set(["date and time", "date", "duration"]);
 
 export function isTime(column) {
-  return TIMES.has(column.kind);
+  return TIMES.has(column.type);
 }
 
 export function isNumber(column) {
@@ -38,7 +38,7 @@ export function within(column, place) {
 
 // A place on the axis, for people.
 export function written(column, place) {
-  if (column.kind === "duration") return duration(place);
+  if (column.type === "duration") return duration(place);
   if (isTime(column)) return moment(column, place);
   if (column.step) {
     const decimals = Math.min(6, Math.max(0, Math.round(-Math.log10(column.step))));
@@ -63,7 +63,7 @@ function plain(digits) {
 
 function moment(column, seconds) {
   const text = new Date(1000 * seconds).toISOString();
-  return column.kind === "date" || column.step >= 86400 ? text.slice(0, 10) : text.slice(0, 16).replace("T", " ");
+  return column.type === "date" || column.step >= 86400 ? text.slice(0, 10) : text.slice(0, 16).replace("T", " ");
 }
 
 function duration(seconds) {
@@ -75,9 +75,9 @@ function duration(seconds) {
 
 // A place on the axis, as it is sent.
 export function sent(column, place) {
-  if (column.kind === "duration") return `${place} seconds`;
-  if (column.kind === "date") return new Date(1000 * place).toISOString().slice(0, 10);
-  if (column.kind === "date and time") {
+  if (column.type === "duration") return `${place} seconds`;
+  if (column.type === "date") return new Date(1000 * place).toISOString().slice(0, 10);
+  if (column.type === "date and time") {
     const text = new Date(1000 * place).toISOString();
     return column.zoned ? text : text.slice(0, 19);
   }
@@ -94,7 +94,7 @@ export function fieldText(column, place) {
 export function readField(column, text) {
   const typed = text.trim();
   if (typed === "") return null;
-  if (column.kind === "duration") {
+  if (column.type === "duration") {
     const number = Number(typed.replace(/\s*(s|seconds)$/, ""));
     return Number.isFinite(number) ? number : null;
   }
