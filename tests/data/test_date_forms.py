@@ -153,7 +153,7 @@ def test_questions_take_the_form_and_iso(folder, capsys):
     answers = []
     for day in ("22.01.2022", "2022-01-22", "01.01.2022..31.01.2022"):
         main(["query", str(folder / "run"), "--of", "size", "--given", f"born={day}", "--json"])
-        answers.append(json.loads(capsys.readouterr().out)["of"])
+        answers.append(json.loads(capsys.readouterr().out)["columns"])
     assert answers[0] == answers[1] != answers[2]
     main(["sample", str(folder / "run"), "--n", "2", "--given", "born=22.01.2022"])
     assert len(re.findall(r"│ 22\.01\.2022 │", capsys.readouterr().out)) == 2
