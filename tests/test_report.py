@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from anyorder.cli.app import main
-from anyorder.diagnostics.predictions import SHARES, surprise_by_evidence
+from anyorder.diagnostics.calibration import SHARES, surprise_by_evidence
 from anyorder.images.data import bundled_digits
 from anyorder.images.model import ImageModel
 from anyorder.images.report import image_report

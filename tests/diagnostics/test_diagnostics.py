@@ -29,6 +29,7 @@ from anyorder.diagnostics.calibration import (
     ks_distance,
     ks_p_value,
     off_p_value,
+    predictions,
 )
 from anyorder.diagnostics.check import (
     SUSPICIOUS,
@@ -54,7 +55,6 @@ from anyorder.diagnostics.gaps import (
     walk_and_ratio,
 )
 from anyorder.diagnostics.plots import coverage_figure
-from anyorder.diagnostics.predictions import predictions
 from anyorder.errors import ConfigError, QueryError
 from tests import oracle
 from tests.line_toys import (

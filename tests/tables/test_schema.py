@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import ConfigError, QueryError, SchemaError
-from anyorder.tables.files import as_frame, column_names, read_chunks, read_table, write_table
-from anyorder.tables.schema import TableSchema
+from anyorder.tables.files import column_names, read_chunks, read_table, write_table
+from anyorder.tables.schema import TableSchema, as_frame
 
 RANDOM = np.random.default_rng(20221128)
 FRAME = pd.DataFrame(

@@ -15,10 +15,13 @@ from torch import Tensor
 
 from anyorder.diagnostics.calibration import (
     LEVELS,
+    SHARES,
     CategoryCalibration,
     ColumnCalibration,
     NumberCalibration,
+    Predictions,
     by_column,
+    predictions,
 )
 from anyorder.diagnostics.gaps import (
     NODES,
@@ -34,7 +37,6 @@ from anyorder.diagnostics.gaps import (
     percent,
     walk_and_ratio,
 )
-from anyorder.diagnostics.predictions import SHARES, Predictions, predictions
 from anyorder.errors import ConfigError, QueryError, check_seed, check_sets
 from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel

@@ -20,11 +20,11 @@ from matplotlib.ticker import MaxNLocator
 from pandas.api import types
 from torch import Tensor
 
+from anyorder.diagnostics.calibration import surprise_by_evidence
 from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.gaps import nats
 from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
-from anyorder.diagnostics.predictions import surprise_by_evidence
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.diagnostics.calibration import NumberCalibration
+from anyorder.diagnostics.calibration import SHARES, NumberCalibration, predictions
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.diagnostics.predictions import SHARES, predictions
 from anyorder.lattice.query_laws import ConditionalQueries, Query
 from anyorder.robots.episodes import (
     Demonstrations,

@@ -36,6 +36,7 @@ from anyorder.tables.engine import (
     row_log_prob,
 )
 from anyorder.tables.evaluation import PrivacyCheck, column_skill, nearest_records
+from anyorder.tables.parsing import marked
 from anyorder.tables.questions import (
     Names,
     column_set,
@@ -47,7 +48,6 @@ from anyorder.tables.questions import (
     rows_to_ask,
 )
 from anyorder.tables.schema import TableSchema
-from anyorder.tables.type_inference import marked
 
 How = Literal["sample", "mean", "mode"]
 

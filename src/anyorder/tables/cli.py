@@ -40,7 +40,7 @@ from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.conditional import Conditional, answers, described
 from anyorder.tables.csv_dialect import CsvHints
-from anyorder.tables.files import PARQUET, as_frame, read_written, write_chunks
+from anyorder.tables.files import PARQUET, read_written, write_chunks
 from anyorder.tables.fitting import MAR_ROUNDS, Missing, split
 from anyorder.tables.model import TableModel
 from anyorder.tables.notation import (
@@ -55,7 +55,7 @@ from anyorder.tables.notation import (
 )
 from anyorder.tables.parsing import in_form
 from anyorder.tables.questions import column_set, law_of, named_sets
-from anyorder.tables.schema import TableSchema
+from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.tables.scoring import (
     Completion,
     Crew,

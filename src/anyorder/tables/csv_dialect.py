@@ -13,8 +13,7 @@ between cells it is a point; "1,2" in quotes may be a list there, and stays text
 
 import csv
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from gzip import BadGzipFile
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from anyorder.errors import ConfigError, SchemaError
-from anyorder.tables.parsing import decimal_separators, is_ambiguous, plainly
+from anyorder.tables.parsing import decimal_separators, is_ambiguous, plainly, refuse_duplicates
 from anyorder.tables.type_inference import NAME_OF_DIGITS
 
 MOSTLY = 0.5
@@ -387,15 +386,6 @@ def check_header(file: Path, separator: str) -> None:
     """Refuses a header that names a column twice: pandas would silently rename one."""
     header = pd.read_csv(file, header=None, nrows=1, sep=separator, dtype=str, index_col=False)
     refuse_duplicates(header.iloc[0].dropna())
-
-
-def refuse_duplicates(names: Iterable[str]) -> None:
-    """Refuses duplicate column names."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise SchemaError(
-                f'Column names must differ; "{name}" occurs {count} times. Rename it.'
-            )
 
 
 @contextmanager

@@ -10,12 +10,10 @@ import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import pandas as pd
 
 from anyorder.errors import ConfigError, SchemaError, check_choice, check_count
@@ -29,12 +27,11 @@ from anyorder.tables.csv_dialect import (
     dialect_of,
     digit_identifiers,
     explained_errors,
-    refuse_duplicates,
     separator_of,
     with_points,
 )
-from anyorder.tables.parsing import SIGNS
-from anyorder.tables.type_inference import marked
+from anyorder.tables.parsing import SIGNS, marked
+from anyorder.tables.schema import pyarrow_needed
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -42,76 +39,6 @@ PARQUET = (".parquet", ".pq")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Compressed formats that can be written in chunks."""
-
-
-def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Converts a frame, an array, a dict of lists, records, polars or Arrow to a pandas frame.
-
-    Args:
-        data: A pandas frame, a 2-d numpy array, a dict of lists, a list of dicts, or anything
-            that has `to_pandas()`.
-        columns: Names of an array's columns; "x0", "x1" and so on by default.
-
-    Example:
-        >>> as_frame(np.zeros((2, 3))).columns.tolist()
-        ['x0', 'x1', 'x2']
-    """
-    if columns is not None and not isinstance(data, np.ndarray):
-        raise ConfigError("`columns` names the columns of an array; other data has its own names.")
-    frame = _framed(data, columns)
-    if frame.columns.nlevels > 1:
-        raise SchemaError("A table must have one row of column names; got several. Join them.")
-    names = [_name(name, place) for place, name in enumerate(frame.columns)]
-    refuse_duplicates(names)
-    if not frame.shape[0] or not frame.shape[1]:
-        raise SchemaError(
-            f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
-            f"{frame.shape[1]} columns."
-        )
-    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
-
-
-def _framed(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
-    if isinstance(data, pd.DataFrame):
-        return data
-    if isinstance(data, np.ndarray):
-        return _from_array(data, columns)
-    if isinstance(data, dict) or (
-        isinstance(data, list) and all(isinstance(row, dict) for row in data)
-    ):
-        try:
-            return pd.DataFrame(data)
-        except ValueError as error:
-            raise SchemaError(
-                f"A dict must hold one list a column, all of one length ({error})."
-            ) from None
-    if hasattr(data, "to_pandas"):
-        with _pyarrow_needed():
-            frame = data.to_pandas()
-        if isinstance(frame, pd.DataFrame):
-            return frame
-    raise SchemaError(
-        "A table must be a pandas, polars or Arrow frame, a 2-d numpy array, a dict of lists or a "
-        f"list of dicts; got {type(data).__name__}."
-    )
-
-
-def _from_array(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
-    if data.ndim != 2:
-        raise SchemaError(f"An array must have two dimensions, rows and columns; got {data.ndim}.")
-    names = [f"x{place}" for place in range(data.shape[1])] if columns is None else list(columns)
-    if len(names) != data.shape[1]:
-        raise SchemaError(
-            f"`columns` must name each column of the array; got {len(names)} names for "
-            f"{data.shape[1]} columns."
-        )
-    return pd.DataFrame(data, columns=names).infer_objects()
-
-
-def _name(name: object, place: int) -> str:
-    if name is None or name != name or name == "":
-        raise SchemaError(f"Every column must have a name; column {place} has none.")
-    return str(name)
 
 
 def is_table(path: str | Path) -> bool:
@@ -368,18 +295,8 @@ def _without(
     return cleaned
 
 
-@contextmanager
-def _pyarrow_needed() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError(
-            'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
-        ) from error
-
-
 def _parquet() -> Any:
-    with _pyarrow_needed():
+    with pyarrow_needed():
         import pyarrow.parquet
 
         return pyarrow.parquet

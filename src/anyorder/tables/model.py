@@ -38,7 +38,6 @@ from anyorder.saving.run_folder import make_folder, replace_text
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
 from anyorder.tables.evaluation import RowPrint
-from anyorder.tables.files import as_frame
 from anyorder.tables.fitting import (
     Missing,
     Network,
@@ -54,7 +53,7 @@ from anyorder.tables.fitting import (
 from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
-from anyorder.tables.schema import TableSchema
+from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.training.loop import Fit
 from anyorder.training.settings import (
     Clock,

@@ -15,7 +15,10 @@ ambiguous; a column is not, once a day is above 12. A date form is written as "d
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -396,3 +399,47 @@ def read_durations(series: pd.Series, name: str, error: type[AnyOrderError]) -> 
             "first."
         )
     return times
+
+
+def marked(series: pd.Series, markers: Sequence[Any]) -> BoolArray:
+    """Returns True for rows that hold a declared marker of missing values.
+
+    A marker matches as a number and as text: -999, -999.0 and "-999" are one marker.
+    """
+    values = plain(series)
+    if not markers or types.is_datetime64_any_dtype(values.dtype):
+        return np.zeros(len(series), dtype=bool)
+    words = {str(marker).strip() for marker in markers}
+    numbers = {number for number in map(_number, markers) if number is not None}
+    if types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype):
+        return values.isin(numbers).to_numpy(dtype=bool)
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError:
+        return np.zeros(len(series), dtype=bool)
+    hits = [_is_marker(value, words, numbers) for value in distinct]
+    return np.array([*hits, False])[codes]
+
+
+def _number(marker: Any) -> float | None:
+    try:
+        return None if isinstance(marker, bool) else float(marker)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_marker(value: Any, words: set[str], numbers: set[float]) -> bool:
+    if isinstance(value, str):
+        return value.strip() in words or (bool(numbers) and _number(value) in numbers)
+    if isinstance(value, bool | np.bool_):
+        return str(value) in words
+    return isinstance(value, Real | Decimal) and float(value) in numbers
+
+
+def refuse_duplicates(names: Iterable[str]) -> None:
+    """Refuses duplicate column names."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SchemaError(
+                f'Column names must differ; "{name}" occurs {count} times. Rename it.'
+            )

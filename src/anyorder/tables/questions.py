@@ -35,10 +35,9 @@ from anyorder.saving.checkpoint import describe
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import CALENDAR, Column, NumberColumn, code_range
 from anyorder.tables.engine import Evidence
-from anyorder.tables.files import as_frame
 from anyorder.tables.fitting import table_queries
 from anyorder.tables.parsing import days_of
-from anyorder.tables.schema import TableSchema
+from anyorder.tables.schema import TableSchema, as_frame
 
 
 def doubt_values(table: TableSchema, values: Mapping[str, Any]) -> None:

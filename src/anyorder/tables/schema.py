@@ -6,7 +6,8 @@ context columns, which are always given. The model has no missing context, so a 
 is a value: one more level of a category, or a companion variable "is missing".
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,11 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.errors import AnyOrderError, QueryError, SchemaError, check_choice, nearest_or_all
+from anyorder.errors import (
+    AnyOrderError,
+    ConfigError,
+    QueryError,
+    SchemaError,
+    check_choice,
+    nearest_or_all,
+)
 from anyorder.tables.categories import CategoryColumn, column_from
 from anyorder.tables.columns import Column, NumberColumn
-from anyorder.tables.parsing import BoolArray, FloatArray, as_dtype
-from anyorder.tables.type_inference import COLUMN_TYPES, infer_column, marked
+from anyorder.tables.parsing import BoolArray, FloatArray, as_dtype, marked, refuse_duplicates
+from anyorder.tables.type_inference import COLUMN_TYPES, infer_column
 from anyorder.variables import Schema, Variable
 
 FORMAT = 1
@@ -371,3 +379,84 @@ def _empty(rows: int, dtype: str) -> pd.Series:
         return as_dtype(values, "boolean" if dtype == "bool" else dtype, missing=gaps)
     except (TypeError, ValueError):
         return values
+
+
+def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Converts a frame, an array, a dict of lists, records, polars or Arrow to a pandas frame.
+
+    Args:
+        data: A pandas frame, a 2-d numpy array, a dict of lists, a list of dicts, or anything
+            that has `to_pandas()`.
+        columns: Names of an array's columns; "x0", "x1" and so on by default.
+
+    Example:
+        >>> as_frame(np.zeros((2, 3))).columns.tolist()
+        ['x0', 'x1', 'x2']
+    """
+    if columns is not None and not isinstance(data, np.ndarray):
+        raise ConfigError("`columns` names the columns of an array; other data has its own names.")
+    frame = _framed(data, columns)
+    if frame.columns.nlevels > 1:
+        raise SchemaError("A table must have one row of column names; got several. Join them.")
+    names = [_name(name, place) for place, name in enumerate(frame.columns)]
+    refuse_duplicates(names)
+    if not frame.shape[0] or not frame.shape[1]:
+        raise SchemaError(
+            f"A table must have at least one row and one column; got {frame.shape[0]} rows and "
+            f"{frame.shape[1]} columns."
+        )
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
+
+
+def _framed(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        return _from_array(data, columns)
+    if isinstance(data, dict) or (
+        isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    ):
+        try:
+            return pd.DataFrame(data)
+        except ValueError as error:
+            raise SchemaError(
+                f"A dict must hold one list a column, all of one length ({error})."
+            ) from None
+    if hasattr(data, "to_pandas"):
+        with pyarrow_needed():
+            frame = data.to_pandas()
+        if isinstance(frame, pd.DataFrame):
+            return frame
+    raise SchemaError(
+        "A table must be a pandas, polars or Arrow frame, a 2-d numpy array, a dict of lists or a "
+        f"list of dicts; got {type(data).__name__}."
+    )
+
+
+def _from_array(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
+    if data.ndim != 2:
+        raise SchemaError(f"An array must have two dimensions, rows and columns; got {data.ndim}.")
+    names = [f"x{place}" for place in range(data.shape[1])] if columns is None else list(columns)
+    if len(names) != data.shape[1]:
+        raise SchemaError(
+            f"`columns` must name each column of the array; got {len(names)} names for "
+            f"{data.shape[1]} columns."
+        )
+    return pd.DataFrame(data, columns=names).infer_objects()
+
+
+def _name(name: object, place: int) -> str:
+    if name is None or name != name or name == "":
+        raise SchemaError(f"Every column must have a name; column {place} has none.")
+    return str(name)
+
+
+@contextmanager
+def pyarrow_needed() -> Iterator[None]:
+    """Says how to install pyarrow where it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
+        ) from error

@@ -46,11 +46,11 @@ from anyorder.tables.columns import Column
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, RowPrint, Skill, column_skill
-from anyorder.tables.files import as_frame, column_names, read_chunks
+from anyorder.tables.files import column_names, read_chunks
 from anyorder.tables.model import TableModel
 from anyorder.tables.notation import read_names
 from anyorder.tables.questions import is_for_any, named_sets
-from anyorder.tables.schema import TableSchema
+from anyorder.tables.schema import TableSchema, as_frame
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -24,7 +24,6 @@ from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
 from anyorder.tables.parsing import (
     ORDERS,
-    BoolArray,
     distinct_values,
     form_of,
     is_foreign,
@@ -233,38 +232,3 @@ def _date_form(series: pd.Series, kind: str) -> str:
 def _as_datetimes(series: pd.Series, form: str) -> pd.Series:
     times = read_datetimes(series, str(series.name), SchemaError, form=form)
     return series if types.is_datetime64_any_dtype(series.dtype) else times.rename(series.name)
-
-
-def marked(series: pd.Series, markers: Sequence[Any]) -> BoolArray:
-    """Returns True for rows that hold a declared marker of missing values.
-
-    A marker matches as a number and as text: -999, -999.0 and "-999" are one marker.
-    """
-    values = plain(series)
-    if not markers or types.is_datetime64_any_dtype(values.dtype):
-        return np.zeros(len(series), dtype=bool)
-    words = {str(marker).strip() for marker in markers}
-    numbers = {number for number in map(_number, markers) if number is not None}
-    if types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype):
-        return values.isin(numbers).to_numpy(dtype=bool)
-    try:
-        codes, distinct = pd.factorize(values)
-    except TypeError:
-        return np.zeros(len(series), dtype=bool)
-    hits = [_is_marker(value, words, numbers) for value in distinct]
-    return np.array([*hits, False])[codes]
-
-
-def _number(marker: Any) -> float | None:
-    try:
-        return None if isinstance(marker, bool) else float(marker)
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_marker(value: Any, words: set[str], numbers: set[float]) -> bool:
-    if isinstance(value, str):
-        return value.strip() in words or (bool(numbers) and _number(value) in numbers)
-    if isinstance(value, bool | np.bool_):
-        return str(value) in words
-    return isinstance(value, Real | Decimal) and float(value) in numbers
