@@ -114,7 +114,8 @@ def answer(model: AnyOrderModel, questions: Sequence[Question]) -> list[list[Ten
         start += samples
     x = torch.cat([question.evidence.x.cpu() for question in questions])
     known = torch.cat([q.evidence.known.cpu().expand(len(q.evidence.x), -1) for q in questions])
-    found = _features(model, x, known, torch.cat(rows), torch.cat(variables))
+    with torch.inference_mode():  # cheaper than no gradients
+        found = _features(model, x, known, torch.cat(rows), torch.cat(variables))
     split = found.split([len(part) for part in variables])
     return [
         list(part.unflatten(0, (len(question.variables), -1))) if question.variables else []
