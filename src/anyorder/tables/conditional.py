@@ -7,7 +7,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -425,23 +425,21 @@ def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
 
 def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
     """Returns the JSON form of numbers; those of a column together, for a map costs per call."""
-    shares, weights = mean_rule()
-    ends = torch.tensor(QUANTILES, dtype=torch.float64)
-    close = torch.cat([torch.full_like(ends, CLOSE), _node_close(weights)])
-    codes = group.quantiles(torch.cat([ends, shares]), close).T.numpy()
+    shares, close, weights = _rule()
+    codes = group.quantiles(shares, close).T.numpy()
     knots, reached = (part.T.numpy() for part in group.knots)  # (count, knots)
     share = group.share.numpy()
     masses, atoms = np.diff(reached) * share[:, None], group.masses.numpy()
     middles = (knots[:, 1:] + knots[:, :-1]) / 2
     entropies = _entropies(masses, np.diff(knots), atoms).tolist()
-    sections = np.cumsum([len(QUANTILES), len(shares), knots.shape[1]])
+    sections = np.cumsum([len(QUANTILES), len(weights), knots.shape[1]])
     found: dict[int, dict[str, Any]] = {}
     for column, mine in _by_column(columns):
         assert isinstance(column, NumberColumn)
         places = np.concatenate([codes[mine], knots[mine], middles[mine]], axis=1)
         numbers = column.numbers(places.ravel()).reshape(places.shape)
         quantiles, nodes, edges, inside = np.split(numbers, sections, axis=1)
-        summaries = _summaries(column, quantiles, nodes @ weights.numpy())
+        summaries = _summaries(column, quantiles, nodes @ weights)
         widths, inside = np.diff(edges), positions(column, inside)
         listed = _Atoms.of(column)
         for at, place in enumerate(mine):
@@ -459,6 +457,15 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
                 )
             )
     return [found[place] for place in range(len(columns))]
+
+
+@cache
+def _rule() -> tuple[Tensor, Tensor, FloatArray]:
+    """Returns the shares of all quantiles of an answer, how close, and the weights of a mean."""
+    ends = torch.tensor(QUANTILES, dtype=torch.float64)
+    shares, weights = mean_rule()
+    close = torch.cat([torch.full_like(ends, CLOSE), _node_close(weights)])
+    return torch.cat([ends, shares]), close, weights.numpy()
 
 
 def _node_close(weights: Tensor) -> Tensor:
