@@ -35,7 +35,13 @@ from anyorder.tables.engine import (
     log_prob_in_units,
     row_log_prob,
 )
-from anyorder.tables.evaluation import PrivacyCheck, column_skill, nearest_records
+from anyorder.tables.evaluation import (
+    PrivacyCheck,
+    column_skill,
+    count_conditionals,
+    nearest_records,
+    reliability,
+)
 from anyorder.tables.parsing import marked
 from anyorder.tables.questions import (
     Names,
@@ -275,6 +281,55 @@ class TableAnswers:
         x, missing = table.encode(self._frame(X))
         found = column_skill(self.model_, table, x, missing)
         return pd.DataFrame({one.column: one.to_json() for one in found}).T.infer_objects()
+
+    def check_counts(self, X: Any) -> pd.DataFrame:  # noqa: N803
+        """Compares every p(column | one category) with the fraction of rows that it should equal.
+
+        Args:
+            X: Rows to count, of training or not.
+
+        Returns:
+            A row for each conditional whose evidence at least 30 rows match, the worst first: its
+            `given` and `event`, the number of matching `rows`, their `share`, the `probability` of
+            the model, the standard error `se` of the share, and the difference `z` in those. The
+            root mean square of `z` is about 1 for a model that is right, on rows that it was not
+            trained on.
+        """
+        table = self._fitted()
+        found = count_conditionals(self.model_, table, *table.encode(self._frame(X)))
+        frame = pd.DataFrame([{**vars(one), "se": one.se, "z": one.z} for one in found])
+        if not len(frame):
+            return frame
+        return frame.sort_values("z", key=abs, ascending=False, ignore_index=True)
+
+    def reliability(self, X: Any, target: str, *, level: Any = None) -> pd.DataFrame:  # noqa: N803
+        """Compares predictions of one category, given the rest of the row, with what happened.
+
+        Args:
+            X: Rows that the model was not trained on.
+            target: A category.
+            level: Level whose probability is looked at; by default the rarest in `X`.
+
+        Returns:
+            A row for each tenth of `X` by predicted probability: the number of `rows`, the mean
+            `predicted` probability, the `share` of rows with the level, its standard error `se`
+            if the predictions are right, and the `level`.
+        """
+        probabilities = self.predict_proba(X, target=target)
+        x, missing = self._fitted().encode(self._frame(X))
+        place = self.table_.names.index(str(target))
+        there = ~missing[:, place]
+        if not there.any():
+            raise QueryError(f'`X` must have values of "{target}" to compare with; it has none.')
+        codes, column = x[there, place].long(), self.table_[str(target)]
+        counts = torch.bincount(codes, minlength=probabilities.shape[1])
+        code = int(counts.masked_fill(counts == 0, len(codes) + 1).argmin())
+        if level is not None:
+            code = int(column.encode(pd.Series([level], name=str(target)))[0][0])
+        predicted = torch.from_numpy(probabilities.to_numpy(copy=True)[there.numpy(), code])
+        found = reliability(predicted, codes == code)
+        frame = pd.DataFrame([{**vars(one), "se": one.se} for one in found])
+        return frame.assign(level=probabilities.columns[code])
 
     def privacy(
         self, samples: Any, train: Any, held_out: Any, *, random_state: int | None = 0

@@ -1,8 +1,10 @@
-"""Evaluation of table models: skill in each column, copies of training rows, and row fingerprints.
+"""Evaluation of table models: skill, counts, reliability, copies of training rows, fingerprints.
 
 - `column_skill` predicts each column from the rest of its row, against one constant prediction. A
   likelihood compares two models; skill shows whether a model is of use at all: one that was trained
   too short can be calibrated without any dependence between columns.
+- `count_conditionals` puts every p(column | one category) beside the fraction of rows that anyone
+  can count, and `reliability` the predictions of one column beside how often they came true.
 - `nearest_records` compares the distances of samples to training rows and to held-out rows: a model
   that memorised its rows samples copies.
 - `RowPrint` recognises the rows that a model was trained on, without keeping any of them.
@@ -17,8 +19,9 @@ import torch
 from torch import Tensor
 
 from anyorder.inference.model import AnyOrderModel
+from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import NumberColumn
-from anyorder.tables.engine import central_codes
+from anyorder.tables.engine import central_codes, level_probabilities
 from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema
 from anyorder.variables import Schema
@@ -34,6 +37,12 @@ Unit = Literal["distance", "seconds", "wrong"]
 HEADINGS = ("column", "cells", "from the rest of its row", "one guess for all rows", "better by")
 """Headings of a table of `Skill.words`."""
 
+FEWEST_MATCHES, MOST_EVIDENCE = 30, 500
+"""Rows that must match the evidence of a counted conditional, and most evidence sets, by count."""
+
+DECILES = 10
+"""Groups of rows, by predicted probability, of a reliability table."""
+
 ROWS_AT_ONCE = 256
 """Samples whose distances to all records are in memory together."""
 
@@ -45,9 +54,6 @@ GROUPS = 20
 
 Encoded = tuple[Tensor, Tensor]
 """Values ``(rows, columns)`` and missing values ``(rows, vars)``."""
-
-SEEN = "These rows were trained on: expect better numbers than on new ones."
-"""Warning for rows that were trained on."""
 
 BYTES = 8
 """Bytes of the hash of a row, and of the sum of hashes."""
@@ -137,6 +143,152 @@ def _skill(name: str, unit: Unit, errors: FloatArray, alone: FloatArray) -> Skil
         residuals = errors - error / base * alone
         se = float(residuals.std(ddof=1) / np.sqrt(cells) / base)
     return Skill(name, unit, cells, most * error, most * base, se)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A conditional p(event | given) of a model, beside the fraction of rows that it should equal.
+
+    Args:
+        given: Evidence, such as "species=Chinstrap"; empty for none.
+        event: What the probability is of, such as "sex=female".
+        rows: Number of rows that match the evidence and have the column.
+        share: Fraction of these rows in which the event happens.
+        probability: Answer of the model.
+    """
+
+    given: str
+    event: str
+    rows: int
+    share: float
+    probability: float
+
+    @property
+    def se(self) -> float:
+        """Standard error of the share if the probability is right; at least half a row."""
+        spread = (self.probability * (1 - self.probability) / self.rows) ** 0.5
+        return max(spread, 0.5 / self.rows)
+
+    @property
+    def z(self) -> float:
+        """The difference in standard errors."""
+        return (self.probability - self.share) / self.se
+
+
+def count_conditionals(
+    model: AnyOrderModel, table: TableSchema, x: Tensor, missing: Tensor
+) -> list[Counted]:
+    """Compares p(column | nothing) and p(column | one category) with the shares of rows.
+
+    Of a category every level is an event, of a number to lie below its median. Evidence that fewer
+    than `FEWEST_MATCHES` rows match is left out, and so are tables with context columns, which are
+    part of every question.
+    """
+    if table.context:
+        return []
+    columns = table.query
+    evidence = _single_levels(table, x, missing)
+    rows, given = (
+        torch.zeros(len(evidence), x.shape[1]),
+        torch.zeros(len(evidence), missing.shape[1]),
+    )
+    for number, (place, code, _) in enumerate(evidence):
+        if place is not None:
+            rows[number, place], given[number, place] = code, 1
+    known, found = given.bool(), []
+    for place, column in enumerate(columns):
+        is_category = isinstance(column, CategoryColumn)
+        answers = level_probabilities(model, rows, known, place) if is_category else None
+        medians = None if is_category else central_codes(model, rows, known, place)
+        for number, (own, code, matches) in enumerate(evidence):
+            cells = x[matches & ~missing[:, place], place]
+            if own == place or len(cells) < FEWEST_MATCHES:
+                continue
+            words = "" if own is None else f"{columns[own].name}={_level(columns[own], code)}"
+            if answers is not None:
+                found += _counted_levels(words, column, cells, answers[number])  # type: ignore[arg-type]
+            elif medians is not None:
+                middle = float(medians[number])
+                below = (cells < middle).double() + 0.5 * (cells == middle).double()
+                event = f"{column.name} below its median"
+                found.append(Counted(words, event, len(cells), float(below.mean()), 0.5))
+    return found
+
+
+def _single_levels(
+    table: TableSchema, x: Tensor, missing: Tensor
+) -> list[tuple[int | None, int, Tensor]]:
+    """Returns no evidence, then the most frequent single levels: column, code, matching rows."""
+    found: list[tuple[int, int, Tensor]] = []
+    for place, column in enumerate(table.query):
+        if isinstance(column, CategoryColumn):
+            there = ~missing[:, place]
+            for code in range(len(column.levels)):
+                matches = there & (x[:, place] == code)
+                if int(matches.sum()) >= FEWEST_MATCHES:
+                    found.append((place, code, matches))
+    found.sort(key=lambda one: -int(one[2].sum()))
+    return [(None, 0, torch.ones(len(x), dtype=torch.bool)), *found[:MOST_EVIDENCE]]
+
+
+def _counted_levels(
+    given: str, column: CategoryColumn, cells: Tensor, answers: Tensor
+) -> list[Counted]:
+    """Returns each level of a category; of two levels the second, which implies the first."""
+    shares = torch.bincount(cells.long(), minlength=len(column.levels)).double() / len(cells)
+    first = 1 if len(column.levels) == 2 else 0
+    return [
+        Counted(
+            given,
+            f"{column.name}={column.levels[code]}",
+            len(cells),
+            float(shares[code]),
+            float(answers[code]),
+        )
+        for code in range(first, len(column.levels))
+    ]
+
+
+def _level(column: object, code: int) -> object:
+    assert isinstance(column, CategoryColumn)
+    return column.levels[code]
+
+
+@dataclass(frozen=True)
+class ReliabilityDecile:
+    """Rows with similar predictions of one event, and how often it happened.
+
+    Args:
+        rows: Number of rows.
+        predicted: Mean predicted probability.
+        share: Fraction of the rows in which the event happened.
+    """
+
+    rows: int
+    predicted: float
+    share: float
+
+    @property
+    def se(self) -> float:
+        """Standard error of the share if the predictions are right; at least half a row."""
+        return max((self.predicted * (1 - self.predicted) / self.rows) ** 0.5, 0.5 / self.rows)
+
+
+def reliability(predicted: Tensor, happened: Tensor) -> list[ReliabilityDecile]:
+    """Compares predictions with outcomes, in tenths of the rows by predicted probability.
+
+    Args:
+        predicted: Predicted probability of the event in each row. Shape ``(rows,)``.
+        happened: Whether it happened. Shape ``(rows,)``.
+    """
+    order = predicted.argsort()
+    parts = [part for part in order.tensor_split(min(DECILES, len(order))) if len(part)]
+    return [
+        ReliabilityDecile(
+            len(part), float(predicted[part].double().mean()), float(happened[part].double().mean())
+        )
+        for part in parts
+    ]
 
 
 @dataclass(frozen=True)
