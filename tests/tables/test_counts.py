@@ -7,6 +7,7 @@ import torch
 
 from anyorder import QueryError, TableModel
 from anyorder.tables.evaluation import Counted, reliability
+from benchmarks.counted_answers import errors
 from tests.saved_runs.write import people
 
 ROWS = 200
@@ -94,3 +95,15 @@ def test_tables_with_context_are_not_counted():
     model = TableModel(max_steps=2, layers=1, width=8, heads=2, context=["member"]).fit(frame)
     assert isinstance(model.check_counts(frame), pd.DataFrame)
     assert model.check_counts(frame).empty
+
+
+def test_the_benchmark_measures_points_and_standard_errors():
+    frame = pd.DataFrame(
+        {
+            "event": ["sex=male", "sex=male", "size below its median"],
+            "probability": [0.5, 0.6, 0.5],
+            "share": [0.5, 0.5, 0.1],
+            "z": [0.0, 2.0, 9.0],
+        }
+    )
+    assert errors(frame) == pytest.approx([10.0, 10 / np.sqrt(2), np.sqrt(2)])
