@@ -15,9 +15,9 @@ held-out rows, beside the truth's own. The truths:
 
 The models:
 
-    column frequencies        marginals, whatever is given; of numbers the exact marginal density
-    learnt Bayesian network   by pyAgrum from the same rows: greedy hill climbing, BIC
-    TableModel                within `--seconds` of CPU time, all that `fit` does included
+    frequencies     column frequencies, whatever is given; of numbers the exact marginal density
+    learnt_network  Bayesian network by pyAgrum from the same rows: greedy hill climbing, BIC
+    TableModel      our model, within `--seconds` of CPU time, all that `fit` does included
 """
 
 import time
@@ -238,16 +238,18 @@ def results(
 def show(name: str, known: Known, found: Mapping[str, Measured]) -> None:
     """Prints the table of a truth."""
     sizes = asked_sizes(known)
-    titles = [f"KL, {size} given" for size in sizes]
-    table = report_table(f"{name}, {len(known.columns)} columns", *titles, "joint - truth", "CPU s")
+    titles = [f"{size} given" for size in sizes]
+    table = report_table("KL in nats", *titles, "joint - truth", "CPU s")
+    table.title = f"{name}: {len(known.columns)} columns, {len(known.train):,} training rows"
     truth = Estimate(torch.from_numpy(known.truth.joint))
     for model, scores in found.items():
         cells = [_small(scores.over_questions(asked)) for asked in sizes.values()]
         joint = scores.joint_rows().minus(truth)
         seconds = f"{scores.seconds.mean():.1f}"
-        table.add_row(model, *cells, cell(joint.value, joint.se, sign="+"), seconds)
+        less = f"{joint.value:+.3f} ± {_digits(joint.se, 3)}"
+        table.add_row(model, *cells, less, seconds)
         if len(scores.seconds) > 1:
-            errors = [f"± {scores.over_seeds(asked).se:.4f}" for asked in sizes.values()]
+            errors = [f"± {_digits(scores.over_seeds(asked).se)}" for asked in sizes.values()]
             table.add_row(f"  over {len(scores.seconds)} seeds", *errors, "", "")
     console: Console = report_console()
     console.print(table)
@@ -255,7 +257,13 @@ def show(name: str, known: Known, found: Mapping[str, Measured]) -> None:
 
 
 def _small(kl: Estimate) -> str:
-    return f"{kl.value:.4f} ± {kl.se:.4f}"
+    return f"{_digits(kl.value)} ± {_digits(kl.se)}"
+
+
+def _digits(value: float, digits: int = 4) -> str:
+    """Formats a small number without its leading zero, so that all sizes fit on a line."""
+    shown = f"{value:.{digits}f}"
+    return shown[1:] if shown.startswith("0.") else shown
 
 
 def _se(estimate: Estimate) -> float | None:

@@ -40,7 +40,7 @@ from benchmarks.rivals.questions import (
 )
 from benchmarks.rivals.task import Column
 
-FREQUENCIES, LEARNT = "column frequencies", "learnt Bayesian network"
+FREQUENCIES, LEARNT = "frequencies", "learnt_network"
 
 PSEUDO_COUNT = 0.5
 """Pseudo-count of each level in the frequencies of a column (Jeffreys' prior)."""

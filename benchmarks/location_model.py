@@ -20,9 +20,12 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from benchmarks.rivals.questions import Array
 from benchmarks.rivals.task import Column
 
-REACH, STEP = 6.0, 0.1
-"""Range and spacing of the quadrature, in standard deviations of a component. The trapezoidal rule
-converges exponentially for smooth functions times a Gaussian; the rest beyond is below 1e-8."""
+REACH, STEP = 6.0, 0.01
+"""Range and spacing of the trapezoidal rule, in standard deviations of a component.
+
+The mass beyond is below 1e-8. The spacing is fine because the densities of answers are not smooth:
+at 0.1 divergences of 0.015 nats are off by 0.04, at 0.01 by less than 0.0005.
+"""
 
 
 class Marginal(Protocol):
