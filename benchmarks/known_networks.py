@@ -77,6 +77,9 @@ TRUTH = "truth"
 TRIAL = 0.1
 """Share of the budget of the trial fit that finds how much of it is not training."""
 
+MARGIN = 0.95
+"""Share of the budget that is aimed at: CPU times of short fits vary by some percent."""
+
 LEAST_TRAINING = 0.02
 """Least share of the budget for training, where the rest of `fit` takes longer than the budget."""
 
@@ -187,7 +190,7 @@ def training_minutes(frame: pd.DataFrame, options: Mapping[str, Any], seconds: f
     start = fitted(frame, {**options, "max_steps": 1})[1]
     trial = fitted(frame, {**options, "minutes": TRIAL * seconds / 60})[1]
     ratio = max(1.0, (trial - start) / (TRIAL * seconds))
-    return max((seconds - start) / ratio, LEAST_TRAINING * seconds) / 60
+    return max((MARGIN * seconds - start) / ratio, LEAST_TRAINING * seconds) / 60
 
 
 def fitted(frame: pd.DataFrame, options: Mapping[str, Any]) -> tuple[TableModel, float]:
