@@ -1,6 +1,6 @@
-"""The command line: verbs are functions, flags are their arguments.
+"""The command line: commands are functions, flags are their arguments.
 
-Nothing heavy is imported here, so that `anyorder --help` answers at once; a verb imports what it
+Nothing heavy is imported here, so that `anyorder --help` answers at once; a command imports what it
 needs when it runs.
 """
 
@@ -19,19 +19,19 @@ from anyorder.domains import domains
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 USER_ERROR = 2
-"""The exit code of an error that the user can mend."""
+"""Exit code of a user error."""
 
 INTERRUPTED = 130
-"""The exit code that shells expect after Ctrl-C."""
+"""Exit code that shells expect after Ctrl-C."""
 
 BROKEN_PIPE = 141
-"""The exit code that shells expect when the reader of a pipe has gone."""
+"""Exit code that shells expect when the reader of a pipe has gone."""
 
 NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed")
-"""What torch's RuntimeErrors say where memory does not suffice; all others are our own mistakes."""
+"""Marks of torch's RuntimeErrors for lack of memory; all others are bugs."""
 
 DEBUG = "--debug"
-"""Anywhere on the command line: errors show where they came from."""
+"""Flag, anywhere on the command line, that shows the traceback of an error."""
 
 app = App(
     name="anyorder",
@@ -63,12 +63,12 @@ app.register_install_completion_command()
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point of the `anyorder` command."""
+    """Runs the `anyorder` command; its entry point."""
     run(app, arguments)
 
 
 def run(command: App, arguments: list[str] | None = None) -> None:
-    """Runs a command line; what the user can mend is one sentence and exit code 2."""
+    """Runs a command line; a user error is one sentence and exit code 2."""
     words = piped(sys.argv[1:] if arguments is None else arguments)
     if DEBUG in words:
         words.remove(DEBUG)
@@ -76,7 +76,7 @@ def run(command: App, arguments: list[str] | None = None) -> None:
         return
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _tell  # type: ignore[assignment]
+            warnings.showwarning = _print_warning  # type: ignore[assignment]
             _call(command, words)
     except MissingArgumentError as error:
         _fail(_without_dashes(error))
@@ -109,13 +109,13 @@ def _call(command: App, words: list[str]) -> None:
     command(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 
-def _tell(message: Warning | str, *_: object) -> None:
-    """A warning as one line, without the place in the code that it came from."""
+def _print_warning(message: Warning | str, *_: object) -> None:
+    """Prints a warning as one line, without the place in the code that it came from."""
     sys.stderr.write(f"warning: {printable(str(message))}\n")
 
 
 def _without_dashes(error: MissingArgumentError) -> str:
-    """What is missing as the help names it: FILE, not --file, where it is known by its place."""
+    """Names a missing positional argument as the help does: FILE, not --file."""
     argument, sentence = error.argument, str(error)
     if argument is None or argument.index is None:
         return sentence
@@ -125,7 +125,7 @@ def _without_dashes(error: MissingArgumentError) -> str:
 
 
 def _close_quietly() -> None:
-    """Whoever read our output has gone: point it nowhere, so that closing it does not complain."""
+    """Redirects an output without a reader to nowhere, so that closing it raises nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(BROKEN_PIPE)
 

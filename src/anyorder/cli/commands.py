@@ -82,8 +82,8 @@ def evaluate(
     Examples: anyorder evaluate runs/people new.csv --report people.html; anyorder evaluate shipped
     pydoc
 
-    For a table also: how well each column is predicted from the rest of its row, beside one guess
-    for all rows. That needs a model that was trained for any query.
+    For a table also: how well each column is predicted from the rest of its row, beside a constant
+    prediction. That needs a model that was trained for any query.
 
     The test part of a text is its last 5%: the first 90% are for training, the next 5% for
     validation. It is read in chunks of the model's length. Bits of the joint and of marginals are
@@ -115,16 +115,15 @@ def check(
     Examples: anyorder check runs/people test.csv --out report; anyorder check shipped pydoc
 
     The file should hold rows that the model was not trained on. The same likelihood is computed
-    along other orders, with a column summed out, as a ratio, and with the evidence encoded in
-    another way; and predictions are compared with the data, by how much of a row was given.
+    along other orders, with a column marginalised numerically, as a ratio, and with the evidence
+    encoded in another way. Predictions are compared with the data, by how much of a row was given.
 
     Parameters
     ----------
     file
         As for fit; of a text, the last 5% are read, and of images the test part.
     rows
-        At most so many rows, chosen at random, 2000; of text or images, so many chunks or images,
-        256.
+        Greatest number of rows, chosen at random, 2000; of chunks or images, 256.
     out
         Folder for plots (if matplotlib is installed) and for the numbers, check.json.
     """
@@ -151,12 +150,12 @@ def serve(
     token: Annotated[str | None, Parameter(env_var="ANYORDER_TOKEN")] = None,
     open: bool = False,  # noqa: A002
 ) -> None:
-    """Serve a model: a page to ask it by hand, and an API for programs.
+    """Serve a model: a page to query it by hand, and an API for programs.
 
     Example: anyorder serve runs/people --open
 
-    On the page, set what is given and watch the distributions of all else. The API is described at
-    /openapi.json. Requests accepted before Ctrl-C is pressed are still answered.
+    On the page, set what is given and watch the distributions of all else. /openapi.json describes
+    the API. Requests accepted before Ctrl-C is pressed are still answered.
 
     Parameters
     ----------

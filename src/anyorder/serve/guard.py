@@ -1,7 +1,4 @@
-"""What stands between the network and the answers: hosts, tokens, sizes, slow clients, counts.
-
-What the server did, as plain text that Prometheus reads.
-"""
+"""Middleware: checks hosts, tokens, sizes and slow clients, and counts requests for Prometheus."""
 
 import asyncio
 import hmac
@@ -15,14 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from anyorder.serve.limits import Limits, RefusalError
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""The upper ends of the cells in which response times are counted."""
+"""Upper ends of the buckets of response times."""
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Those in which the sizes of batches are counted."""
+"""Upper ends of the buckets of batch sizes."""
 
 
 class Metrics:
-    """Counts of requests, of their times and of the batches that answered them."""
+    """Counts requests, their response times and the batches that answered them."""
 
     def __init__(self) -> None:
         self.started = monotonic()
@@ -32,16 +29,16 @@ class Metrics:
         self.under_way = 0
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
-        """One request, by the path of its route."""
+        """Counts a request, by the path of its route."""
         self.requests[path, status] += 1
         self.times.add(seconds)
 
     def count_batch(self, size: int) -> None:
-        """One batch of so many questions."""
+        """Counts a batch of so many queries."""
         self.batches.add(size)
 
     def to_text(self) -> str:
-        """In the text format of Prometheus."""
+        """Returns the counts in the text format of Prometheus."""
         lines = ["# TYPE anyorder_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'anyorder_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -55,7 +52,7 @@ class Metrics:
 
 
 class _Histogram:
-    """Counts of values at most so large.
+    """Counts values by buckets.
 
     Example:
         >>> histogram = _Histogram((1, 2))
@@ -84,7 +81,7 @@ class _Histogram:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 OPEN_PATHS = ("/", "/health")
-"""Answered without a token: the empty page, and that the server is there."""
+"""Paths answered without a token: the empty page, and the health check."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -99,14 +96,14 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses what must not reach the answers, and counts what does.
+    """Refuses requests that must not reach the application, and counts all.
 
     Args:
-        app: What is guarded.
-        limits: Of a request.
-        metrics: Where requests are counted.
-        token: What a request must bear, if anything.
-        hosts: The names under which a server without a token answers. A page of another site could
+        app: Application behind it.
+        limits: Limits of a request.
+        metrics: Counters of requests.
+        token: Token that a request must bear; None for no token.
+        hosts: Host names under which a server without a token answers. A page of another site could
             otherwise make its own name point here, and read the answers through the browser.
     """
 
@@ -123,7 +120,7 @@ class Guard:
         self.token, self.hosts = token, tuple(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one connection of ASGI."""
+        """Handles one ASGI connection."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -167,11 +164,11 @@ class Guard:
                 )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole body, if it is small enough and comes in time."""
+        """Reads the whole body, if it is small enough and arrives in time."""
         most = self.limits.body_bytes
         too_large = RefusalError(413, f"A request may have {most:,} bytes; this one has more.")
-        told = headers.get("content-length", "0")
-        if told.isdecimal() and int(told[:20]) > most:
+        stated = headers.get("content-length", "0")
+        if stated.isdecimal() and int(stated[:20]) > most:
             raise too_large
         parts, size = [], 0
         try:
@@ -204,7 +201,7 @@ async def refuse(refusal: RefusalError, send: Send) -> None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body that was read already, as one message; then whatever comes."""
+    """Returns a `receive` that gives the body read already as one message, then what follows."""
     waiting = [body]
 
     async def receiving() -> Message:
@@ -216,7 +213,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _host_name(host: str) -> str:
-    """The name of a Host header, without its port.
+    """Returns the name of a Host header, without its port.
 
     Example:
         >>> _host_name("LOCALHOST:8765"), _host_name("[::1]:8765")

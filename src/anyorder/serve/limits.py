@@ -1,8 +1,4 @@
-"""How much a request may ask, and what is said when it asks for more.
-
-Every refusal is a status between 400 and 499 and one sentence: which limit, what was received, what
-to do.
-"""
+"""Limits of a request, and refusals: a 4xx status and one sentence with limit, value and remedy."""
 
 from dataclasses import dataclass
 
@@ -13,8 +9,8 @@ class RefusalError(Exception):
     """A request that is not answered.
 
     Args:
-        status: Of HTTP.
-        sentence: Why, and what to do.
+        status: HTTP status, 400 to 499.
+        sentence: Reason and remedy.
     """
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -24,16 +20,16 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may ask.
+    """Greatest sizes of one request.
 
     Args:
-        rows: Of a batch.
-        draws: Of one row.
-        cells: Rows times draws of an answer.
-        values: Characters or pixels that are drawn for an answer, of all its draws.
-        body_bytes: Of a request.
-        seconds: From when a request was read to its answer, and for a client to send its body.
-        waiting: Questions that wait for the model; more are sent away.
+        rows: Rows of a request.
+        draws: Samples of a row.
+        cells: Rows times samples.
+        values: Characters or pixel values to sample, over all samples.
+        body_bytes: Bytes of the body.
+        seconds: Seconds for a client to send the body, and again until the answer.
+        waiting: Queries in the queue; more are refused.
     """
 
     rows: int = 1_000
@@ -45,14 +41,14 @@ class Limits:
     waiting: int = 4_000
 
     @property
-    def told(self) -> dict[str, float]:
-        """Those that an asker can keep to."""
+    def public(self) -> dict[str, float]:
+        """The limits that a client can keep to."""
         names = ("rows", "draws", "cells", "values")
         return {name: getattr(self, name) for name in names}
 
     def check_size(self, *, rows: int = 1, draws: int = 1) -> None:
-        """Refuses what is too large."""
-        for what, number, most in (("rows", rows, self.rows), ("draws", draws, self.draws)):
+        """Refuses a request of too many rows or samples."""
+        for what, number, most in (("rows", rows, self.rows), ("samples", draws, self.draws)):
             if number > most:
                 raise RefusalError(
                     413, f"A request may hold {most:,} {what}; this one has {number:,}. Split it."
@@ -60,17 +56,17 @@ class Limits:
         if rows * draws > self.cells:
             raise RefusalError(
                 413,
-                f"Rows times draws of a request may be {self.cells:,}; {rows:,} times {draws:,} is "
-                f"{rows * draws:,}. Split it.",
+                f"Rows times samples of a request may be {self.cells:,}; {rows:,} times {draws:,} "
+                f"is {rows * draws:,}. Split it.",
             )
 
     def check_values(self, number: int, noun: str) -> None:
-        """Refuses to draw more values, one after another, than a request has time for."""
+        """Refuses to sample more values, one after another, than a request has time for."""
         if number > self.values:
             raise RefusalError(
                 413,
-                f"A request may have {self.values:,} {noun} drawn, those of all its draws; this "
-                f"one asks for {number:,}. Split it.",
+                f"A request may sample {self.values:,} {noun}, over all its samples; this one asks "
+                f"for {number:,}. Split it.",
             )
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StrictBool
 import anyorder.tables.routes as messages
 from anyorder.errors import QueryError
 from anyorder.lattice.query_mixtures import describe_queries
-from anyorder.serve.batching import REFUSALS, Desk, Message, Seed, answer, part_seed
+from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
 from anyorder.tables.answering import Conditionals, Draws, Gaps, Likelihood, TableAnswering
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
@@ -256,11 +256,11 @@ TYPICAL = np.array([-2.6, 2.6])
 """The normal scores between which 99 of 100 values of training lie."""
 
 
-def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+def table_routes(model: TableModel, desk: Dispatcher, *, name: str, run: str) -> APIRouter:
     """The routes for one model, under the name that the page shows and the folder to load."""
     answering, limits = TableAnswering(model), desk.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
-    about = describe_table(model) | {"name": name, "run": run, "limits": limits.told}
+    about = describe_table(model) | {"name": name, "run": run, "limits": limits.public}
 
     @router.get("/model", response_model=messages.TableAnswer)
     async def read_model() -> Response:
