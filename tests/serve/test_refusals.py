@@ -19,8 +19,7 @@ import torch
 from anyorder.errors import ConfigError, QueryError
 from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
-from anyorder.serve.guard import Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.guard import Limits, Metrics, RefusalError
 from anyorder.serve.running import PromptProtocol, check_token
 from anyorder.tables.model import TableModel
 from tests.serve.conftest import PATIENCE, client, serving

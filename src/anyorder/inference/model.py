@@ -221,10 +221,10 @@ class AnyOrderModel(nn.Module):
         parts = [torch.zeros(target[:0].shape, device=x.device)]
         for start in range(0, len(row), at_once):
             part = slice(start, start + at_once)
-            rows, asked = row[part], target[part]
+            rows, targets = row[part], target[part]
             observed = given[rows] | (query[rows] & (rank[rows] < step[part, None]))
-            features, flat = self.features(x[rows], observed, asked), asked.flatten()
+            features, flat = self.features(x[rows], observed, targets), targets.flatten()
             law = self.distribution(features.map(lambda part: part.flatten(0, 1)), flat)
-            log_prob = law.log_prob(x[rows[:, None], asked].flatten())
-            parts.append(log_prob.view_as(asked))
+            log_prob = law.log_prob(x[rows[:, None], targets].flatten())
+            parts.append(log_prob.view_as(targets))
         return torch.cat(parts)

@@ -14,8 +14,7 @@ import anyorder
 from anyorder.domains import domain_of
 from anyorder.errors import AnyOrderError
 from anyorder.serve.batching import Batcher, Dispatcher
-from anyorder.serve.guard import LOOPBACK, Guard, Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.guard import LOOPBACK, Guard, Limits, Metrics, RefusalError
 
 MEDIA = {
     ".html": "text/html",

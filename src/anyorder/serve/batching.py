@@ -21,8 +21,7 @@ from pydantic_core import to_json
 from torch import nn
 
 from anyorder.errors import AnyOrderError, QueryError
-from anyorder.serve.guard import Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.guard import Limits, Metrics, RefusalError
 
 Seed = Annotated[int | None, Field(strict=True, ge=0, le=2**63 - 1)]
 
@@ -214,9 +213,9 @@ class Dispatcher:
             items: The queries.
             noun: Name of a query in errors, which then say its number; None leaves both out.
         """
-        asked = (self.batcher.ask(work, item) for item in items)
+        answers = (self.batcher.ask(work, item) for item in items)
         async with self._in_time():
-            found = await asyncio.gather(*asked, return_exceptions=True)
+            found = await asyncio.gather(*answers, return_exceptions=True)
         for number, one in enumerate(found):
             if isinstance(one, AnyOrderError) and noun is not None:
                 raise QueryError(f"{noun} {number}: {one}")

@@ -16,10 +16,9 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anyorder.domains import load
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_count
 from anyorder.serve.app import create_app
-from anyorder.serve.guard import LOOPBACK
-from anyorder.serve.limits import Limits, check_port
+from anyorder.serve.guard import LOOPBACK, Limits
 
 SHORTEST_TOKEN = 16
 """Least number of characters of a token: fewer can be guessed."""
@@ -121,7 +120,7 @@ def serve_run(
         show: If True, open the page in a browser.
         limits: Limits of a request.
     """
-    check_port(port)
+    check_count("port", port, low=0, high=65_535)
     check_token(host, token)
     model = load(run)
     hosts, name = (*LOOPBACK, host), run.resolve().name

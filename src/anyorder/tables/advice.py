@@ -122,11 +122,11 @@ def decimal_warnings(dialect: Dialect | None, *, declared: bool) -> Iterator[Col
 
 def _undecided(columns: Mapping[str, Cell]) -> str:
     text = next(iter(columns.values())).text.strip()
-    doubt = f"nothing in the file shows whether {_all(columns)} {text} is {plainly(text, '.')} or "
-    doubt += plainly(text, ",")
+    either = f"nothing in the file shows whether {_all(columns)} {text} is {plainly(text, '.')} or "
+    either += plainly(text, ",")
     if "." in text:
-        return f"{doubt}: it is read as {plainly(text, '.')}; give --decimal , if it is the other"
-    return f"{doubt}: it is read as text; give --decimal , or --decimal . to have numbers"
+        return f"{either}: it is read as {plainly(text, '.')}; give --decimal , if it is the other"
+    return f"{either}: it is read as text; give --decimal , or --decimal . to have numbers"
 
 
 def _supposed(columns: Mapping[str, Cell], found: Decimals) -> str:
