@@ -8,8 +8,7 @@ import pytest
 
 import anyorder as ao
 from anyorder import domains
-from anyorder.cli.app import run
-from anyorder.cli.commands import check, evaluate, fit_command, info
+from anyorder.cli.app import check, evaluate, fit_command, info, run
 from anyorder.serve.app import create_app
 from tests.toy_domain import Melodies, MelodyModel
 

@@ -113,11 +113,11 @@ def test_a_page_escapes_what_it_is_given():
 def test_a_table_is_reported(model, people):
     page = table_report(model, people, name="people", data="people.csv")
     found = stands_alone(page)
-    assert found.titles[0] == "How well each column is guessed"
-    assert "Draws beside real rows" in found.titles
+    assert found.titles[0] == "Prediction of each column from the others"
+    assert "Samples beside real rows" in found.titles
     assert "Does it agree with itself?" in found.titles
     assert len(found.images) >= 5
-    assert dict(page.facts)["rows asked about"] == "120"
+    assert dict(page.facts)["rows"] == "120"
     # What a nat is stands where nats are first told of, and nowhere else.
     before, *after = re.sub("<[^>]*>", "", page.html()).split(NATS)
     assert len(after) == 1
@@ -147,7 +147,7 @@ def test_columns_are_drawn_as_what_the_model_takes_them_for():
     types = {"code": "ignore", "day": "datetime"}
     model = TableModel(**SHAPE, max_steps=3, types=types, missing_values=[-999]).fit(frame)
     page = table_report(model, frame, name="rows", data="rows.csv")
-    section = next(part for part in page.sections if part.title == "Draws beside real rows")
+    section = next(part for part in page.sections if part.title == "Samples beside real rows")
     _, columns, _, grid = section.blocks
     axes = [picture.source.axes[0] for picture in columns.pictures]
     titles = [part.get_title() for part in axes]
@@ -168,7 +168,7 @@ def test_columns_that_are_always_given_are_those_of_rows(people):
     ("make", "read", "report", "title"),
     [
         (partial(TextModel, length=12), embedded_text, text_report, "Holes and fills"),
-        (ImageModel, bundled_digits, image_report, "Painted parts"),
+        (ImageModel, bundled_digits, image_report, "Inpainting"),
     ],
     ids=["text", "images"],
 )
@@ -243,7 +243,7 @@ def test_columns_that_a_file_lacks_are_not_drawn(model, people):
     page = table_report(model, people[["job", "member", "age"]], name="people", data="people.csv")
     assert stands_alone(page)
     for pair in ("age and job", "age and member", "job and member"):
-        assert f"Clouds of {pair}, of rows" in page.html()
+        assert f"Scatter of {pair}, of rows" in page.html()
 
 
 def test_dollars_are_drawn_as_they_are():

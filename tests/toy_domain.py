@@ -88,7 +88,7 @@ class Melodies(Domain):
         names = model.model_.schema.names
         return Description({"key": model.key}, facts=[("key", model.key)], names=names)
 
-    def routes(self, model: MelodyModel, desk: Any, *, name: str, run: str) -> APIRouter:
+    def routes(self, model: MelodyModel, dispatcher: Any, *, name: str, run: str) -> APIRouter:
         router = APIRouter()
 
         @router.get("/v1/model")

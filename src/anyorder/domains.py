@@ -1,7 +1,7 @@
 """Domains: the contract through which the shells know tables, text, images and whatever comes next.
 
-A domain owns everything that knows what its variables are: files, schema, estimator, answers. It
-tells the command line, the server and the reports through `Domain`; no shell imports a domain.
+A domain owns everything that depends on what its variables are: files, schema, estimator, answers.
+The command line, the server and the reports know it through `Domain`; no shell imports a domain.
 Three domains are built in; others are found by the entry point group "anyorder.domains", or are
 added with `register`:
 
@@ -51,7 +51,7 @@ class Checked(NamedTuple):
     Args:
         check: A `diagnostics.check.Check`.
         size: The amount of data that was read, in words.
-        trained_on: Whether these are the rows that the model was trained on.
+        trained_on: True if these are the rows that the model was trained on.
     """
 
     check: Any
@@ -60,7 +60,7 @@ class Checked(NamedTuple):
 
 
 class Domain(ABC):
-    """A kind of data: how its files are recognised and fitted, and what its models answer.
+    """A kind of data: recognises and fits its files, and answers queries of its models.
 
     The estimator of a domain has the attributes `domain`, which is equal to `name`, and `model_`,
     its `AnyOrderModel` once it is fitted; its `save(folder)` notes `{"domain": name}`.
@@ -76,7 +76,7 @@ class Domain(ABC):
     """Words for what an option is for, such as "tables"."""
 
     command: ClassVar[str]
-    """A command that asks a model of this domain, such as "query"."""
+    """A command that queries a model of this domain, such as "query"."""
 
     sources: ClassVar[Sequence[str]]
     """Words for what `fit` accepts, such as "a table (.csv, .tsv, .parquet)"."""
@@ -94,7 +94,7 @@ class Domain(ABC):
     """Run folders that are known by a name, such as "shipped"."""
 
     reads_any_file: ClassVar[bool] = False
-    """Whether it takes files that no domain recognises."""
+    """True for the domain that takes files which no other recognises."""
 
     @abstractmethod
     def recognises(self, source: str) -> bool:
@@ -108,7 +108,7 @@ class Domain(ABC):
         """Fits a model and saves it.
 
         Args:
-            source: What the user typed.
+            source: File, folder or name, as the user typed it.
             shared: The `cli.options.FitOptions`.
             own: The `fit_options`.
         """
@@ -124,7 +124,7 @@ class Domain(ABC):
         Args:
             model: The estimator.
             run: Its folder.
-            source: What the user typed.
+            source: File, folder or name, as the user typed it.
             options: The `cli.options.EvaluateOptions`.
         """
 
@@ -137,14 +137,14 @@ class Domain(ABC):
         """Returns the facts about a fitted model."""
 
     @abstractmethod
-    def routes(self, model: Any, desk: Any, *, name: str, run: str) -> Any:
+    def routes(self, model: Any, dispatcher: Any, *, name: str, run: str) -> Any:
         """Returns the `fastapi.APIRouter` of a model.
 
         Args:
             model: The estimator.
-            desk: The `serve.batching.Desk` through which routes ask it.
-            name: What the page calls the model.
-            run: The run folder as the page shows it.
+            dispatcher: The `serve.batching.Dispatcher` to which routes hand their queries.
+            name: Name of the model on the page.
+            run: Run folder as the page shows it.
         """
 
 

@@ -55,7 +55,10 @@ def test_evaluate_prints_bits(run, capsys, tmp_path):
 def test_check_takes_text_too(run, capsys):
     main(["check", str(run), "pydoc", "--rows", "6"])
     shown = capsys.readouterr()
-    assert "pydoc, 6 chunks of its test part: the same likelihood by another way" in shown.out
+    assert (
+        "pydoc, 6 chunks of its test part: consistency, the same likelihood computed in two ways"
+        in shown.out
+    )
     assert "- Categories: the most probable level is said to be right in" in shown.out
     assert not shown.err
     main(["check", str(run), "pydoc", "--rows", "6", "--json"])
@@ -100,7 +103,7 @@ BAD_COMMANDS = {
     "no run": (["infill", "norun", "a_"], '"norun" holds no checkpoint'),
     "greedy and hot": (
         ["infill", "shipped", "a_", "--greedy", "--temperature", "0.5"],
-        "`--greedy` draws nothing, so `--temperature` has no use",
+        "`--greedy` samples nothing, so `--temperature` has no use",
     ),
     "greedy and many": (["infill", "shipped", "a_", "--greedy", "--n", "3"], "so `--n` has no use"),
     "cold": (["infill", "shipped", "a_", "--temperature", "0"], "got 0. `--greedy` takes"),

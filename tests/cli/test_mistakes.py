@@ -180,7 +180,7 @@ MESSAGES = {
     "fit people.csv --out odd.csv": '"odd.csv" is a file. Name another, such as "runs/odd".',
     "fit people.csv --out odd.csv/run": '"odd.csv" is a file. Name another, such as "runs/odd".',
     "inpaint image nothing --half left --out g.png": '"nothing" is a folder without pictures (.png',
-    "inpaint image pictures --out g.png": '"pictures" is a folder of pictures: say what is unknown',
+    "inpaint image pictures --out g.png": '"pictures" is a folder of pictures: set the hole',
     "inpaint image single --out g.png": 'give one picture, such as "single/0.png".',
     "inpaint image pictures/0.png --mask nothing --out g.png": '"nothing" is a folder, where one',
     # what is typed in a way that another program would take

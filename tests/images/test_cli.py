@@ -92,7 +92,7 @@ def test_holes_are_painted(name, folder, run, tmp_path, capsys):
     command = ["inpaint", str(run), str(folder / file), *words, "--n", "2"]
     grid, each = tmp_path / "grid.png", tmp_path / "each"
     main([*command, "--out", str(grid), "--completions", str(each)])
-    assert f"Painted {unknown} pixels" in capsys.readouterr().err
+    assert f"Inpainted {unknown} pixels" in capsys.readouterr().err
     count = 2 if name == "set" else 1
     picture = np.array(Image.open(grid))
     assert picture.shape[1] == 4 * 5 * 11 + 3 * 4  # original, known, two completions
@@ -131,15 +131,15 @@ def test_one_image_of_one_pixel_is_evaluated(folder, capsys):
         main(["evaluate", run, images, "--report", str(folder / "page.html")])
     streams = capsys.readouterr()
     assert not streams.out, "it is refused before the work"
-    assert "`--report` paints halves of images" in streams.err
+    assert "`--report` inpaints halves of images" in streams.err
 
 
 MISTAKES = {
-    "no hole": (["inpaint", "RUN", "set", "--out", "grid.png"], "say what is unknown"),
+    "no hole": (["inpaint", "RUN", "set", "--out", "grid.png"], "set the hole"),
     "no alpha": (["inpaint", "RUN", "plain.png", "--out", "grid.png"], "alpha channel"),
     "two holes": (
         ["inpaint", "RUN", "plain.png", "--half", "top", "--pixels", "0.5", "--out", "g.png"],
-        "`--half` and `--pixels` both say",
+        "`--half` and `--pixels` both define",
     ),
     "size": (["inpaint", "RUN", "set/0.png", "--half", "top", "--out", "g.png"], "must be 6x5"),
     "mask size": (

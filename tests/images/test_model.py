@@ -166,7 +166,7 @@ def test_mistakes_get_one_sentence(model, digits, tmp_path):
         r"`hole` must have the shape of the images, \(8, 8\)": lambda: model.inpaint(
             digits.test[0], half_hole((4, 4), "top")
         ),
-        "knows nothing yet": lambda: ImageModel().sample(),
+        "is not fitted yet": lambda: ImageModel().sample(),
         '`order` must be one of "interleaved"': lambda: ImageModel(order="spiral"),
         "`minutes` and `settings` exclude": lambda: ImageModel(minutes=1, settings=SETTINGS),
         "a law over the 64 variables": lambda: ImageModel(

@@ -19,8 +19,7 @@ import torch
 from anyorder.errors import ConfigError, QueryError
 from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
-from anyorder.serve.guard import Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.limits import Limits, Metrics, RefusalError
 from anyorder.serve.running import PromptProtocol, check_token
 from anyorder.tables.model import TableModel
 from tests.serve.conftest import PATIENCE, client, serving
@@ -65,7 +64,7 @@ BAD_REQUESTS = {
     ),
     "field": (("/v1/conditionals", '{"givn": {}}'), 422, "is no field of this request"),
     "ends": (conditionals({"age": {"lo": 1}}), 422, "an interval such as"),
-    "draws": (("/v1/sample", '{"n": 1000000}'), 413, "may hold 1,000 draws"),
+    "draws": (("/v1/sample", '{"n": 1000000}'), 413, "may hold 1,000 samples"),
     "no draws": (("/v1/sample", '{"n": 0}'), 422, "`n`"),
     "true draws": (("/v1/sample", '{"n": true}'), 422, "`n`"),
     "seed": (("/v1/sample", '{"seed": -1}'), 422, "`seed`"),
@@ -73,7 +72,7 @@ BAD_REQUESTS = {
     "cells": (
         ("/v1/impute", json.dumps({"rows": [{}] * 500, "draws": 500})),
         413,
-        "Rows times draws",
+        "Rows times samples",
     ),
     "means": (("/v1/impute", '{"rows": [{}], "draws": 2, "how": "mean"}'), 422, "one mean only"),
     "gap": (("/v1/log_prob", '{"rows": [{"job": null}], "query": ["job"]}'), 422, "no value"),
@@ -316,10 +315,10 @@ def test_one_bad_question_does_not_spoil_a_batch():
 def test_work_beyond_the_limit_is_refused_before_it_begins(text, image):
     answer = text.post("/v1/infill/batch", json={"texts": ["_" * 128] * 1000, "n": 10})
     assert answer.status_code == 413
-    assert "may have 100,000 characters drawn" in answer.json()["detail"]
+    assert "may sample 100,000 characters" in answer.json()["detail"]
     assert "asks for 1,280,000" in answer.json()["detail"]
     few = Limits(values=10)
-    with pytest.raises(RefusalError, match="may have 10 values of pixels drawn"):
+    with pytest.raises(RefusalError, match="may sample 10 values of pixels"):
         few.check_values(11, "values of pixels")
     assert image.get("/v1/model").json()["limits"]["values"] == 100_000
 

@@ -22,7 +22,7 @@ from anyorder.tables.ensemble import members_of
 from anyorder.tables.files import read_table, write_chunks
 from anyorder.tables.notation import quoted, read_given, read_queries, written_given
 from anyorder.tables.schema import TableSchema
-from anyorder.tables.scoring import Running
+from anyorder.tables.scoring import RunningMean
 
 TINY = ["--steps", "3", "--layers", "1", "--width", "16", "--heads", "2"]
 DECLARED = ["--types", "zip=category,id=ignore", "--missing-values", "?,-999"]
@@ -136,7 +136,7 @@ def test_what_names_rows_is_left_out_and_told(folder, tmp_path, capsys):
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path / "a"), *TINY]
     main(command)
     shown = capsys.readouterr().err
-    assert '"id" says which row it is' in shown
+    assert '"id" only identifies rows' in shown
     assert "--types id=category keeps it" in shown
     assert "id" not in anyorder.load(tmp_path / "a").table_.names
     main(command)
@@ -189,9 +189,7 @@ def test_times_are_shown_as_times(run, capsys):
     times = [*found["quantiles"].values(), *found["interval_90"], found["median"]]
     assert all(pd.Timestamp(time).year in range(1980, 2010) for time in times)
     main(["query", str(run), "--of", "born"])
-    assert re.search(
-        r"10% lies below │ +19\d\d-\d\d-\d\d \d\d:\d\d:\d\d │", capsys.readouterr().out
-    )
+    assert re.search(r"10% quantile │ +19\d\d-\d\d-\d\d \d\d:\d\d:\d\d │", capsys.readouterr().out)
 
 
 def test_a_doubtful_answer_is_given_with_one_line(run):
@@ -227,7 +225,7 @@ def test_impute_fills_gaps_and_nothing_else(run, tmp_path, capsys, name):
     extra.to_csv(tmp_path / "gaps.csv", index=False)
     main(["impute", str(run), str(tmp_path / "gaps.csv"), "--out", str(tmp_path / name)])
     gaps = int(with_gaps(people()).isna().sum().sum())
-    assert f"Filled {gaps} gaps in 100 rows" in capsys.readouterr().err
+    assert f"Imputed {gaps} missing values in 100 rows" in capsys.readouterr().err
     found = read_table(tmp_path / name, text=["id", "zip", "note"])
     assert found.columns.tolist() == extra.columns.tolist()
     assert found.notna().all().all()
@@ -402,7 +400,7 @@ def test_query_of_a_number(run, capsys):
     main(["query", str(run), "--of", "income", "--given", "age=41,job=nurse"])
     shown = capsys.readouterr()
     assert "p(income | age=41,job=nurse)" in shown.out
-    assert "90% lies in" in shown.out
+    assert "90% interval" in shown.out
     assert "effective" not in shown.err
     main(["query", str(run), "--of", "income,born", "--given", "age=41", "--json"])
     answer = last_json(capsys)
@@ -474,7 +472,7 @@ def test_it_is_said_when_few_draws_of_the_evidence_count(run, capsys, monkeypatc
     given = ["--given", "age=30..40,income=..100000"]
     main(["query", str(run), "--of", "job", *given])
     said = capsys.readouterr().err
-    assert "1,024 weighted draws. They are worth 2 equal ones (the effective sample size)" in said
+    assert "1,024 weighted samples. They are worth 2 equal ones (the effective sample size)" in said
     main(["sample", str(run), "--n", "5", *given])
     assert "5 rows are worth 2 independent ones (the effective" in capsys.readouterr().err
 
@@ -494,7 +492,7 @@ def test_sample_writes_rows(run, tmp_path, capsys):
                 str(tmp_path / name),
             ]
         )
-    assert "Drew 30 rows" in capsys.readouterr().err
+    assert "Sampled 30 rows" in capsys.readouterr().err
     found = read_table(tmp_path / "a.csv", text=["zip"])
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
     assert len(found) == len(read_table(tmp_path / "c.parquet")) == 30
@@ -535,7 +533,7 @@ def test_evaluate_says_how_well_columns_are_guessed(folder, run, capsys, monkeyp
     assert re.search(r"age .* off by [\d.]+ ", shown.out)
     assert re.search(r"job .*% right ", shown.out)
     assert re.search(r"born .* off by \d+ days ", shown.out)
-    assert "warning: no column is guessed better" in shown.err
+    assert "warning: no column is predicted better" in shown.err
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -573,7 +571,10 @@ def test_check_reports_gaps_and_calibration(folder, run, tmp_path, capsys):
     command = ["check", str(run), str(folder / "gaps.csv")]
     main([*command, "--out", str(tmp_path / "new")])
     shown = capsys.readouterr()
-    assert "gaps.csv, 100 of 100 rows: the same likelihood by another way" in shown.out
+    assert (
+        "gaps.csv, 100 of 100 rows: consistency, the same likelihood computed in two ways"
+        in shown.out
+    )
     assert re.search(r"with a variable summed out +│ +\d+\.\d+ ± \d+\.\d+", shown.out)
     assert re.search(r"- Asked in another order, the same likelihood changes by \d", shown.out)
     assert re.search(r"three quarters +│ +\d+ │ +\d+\.\d% ± ", shown.out)
@@ -608,7 +609,7 @@ def test_check_does_without_matplotlib(folder, run, tmp_path, capsys, monkeypatc
 
 
 def test_running_moments_are_those_of_all_values(generator):
-    values, running = torch.randn(50, generator=generator) + 1e4, Running()
+    values, running = torch.randn(50, generator=generator) + 1e4, RunningMean()
     for part in values.split(7):
         running.add(part)
     assert running.mean == pytest.approx(float(values.double().mean()))
@@ -743,11 +744,11 @@ BAD_COMMANDS = {
     "types": ("fit {csv} --out x --types age", "must have the form name=value"),
     "context": ("fit {csv} --out x --context jbo", 'Did you mean "job"?'),
     "queries": ("fit {csv} --out x --queries 'aeg -> job'", 'Did you mean "age"?'),
-    "no arrow": ("fit {csv} --out x --queries 'age'", 'questions such as "age,job -> income"'),
+    "no arrow": ("fit {csv} --out x --queries 'age'", 'queries such as "age,job -> income"'),
     "nothing asked": ("fit {csv} --out x --queries 'age ->'", 'such as "age,job -> income"'),
-    "no queries": ("fit {csv} --out x --queries ';'", "must hold a question"),
+    "no queries": ("fit {csv} --out x --queries ';'", "must hold a query"),
     "weight": ("fit {csv} --out x --queries '1.1.1: age -> job'", "numbers for weights"),
-    "both sides": ("fit {csv} --out x --queries 'age -> age'", '"age" is both given and asked'),
+    "both sides": ("fit {csv} --out x --queries 'age -> age'", '"age" is both given and queried'),
     "context asked": ("fit {csv} --out x --context age --queries '-> age'", '"age" is context'),
     "no run": ("impute none {csv} --out x.csv", '"none" holds no checkpoint'),
     "text run": ("impute shipped {csv} --out x.csv", '"shipped" holds a model of text'),

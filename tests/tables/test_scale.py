@@ -12,7 +12,7 @@ import anyorder
 from anyorder.cli.app import main
 from anyorder.errors import ConfigError
 from anyorder.tables import cli as table
-from anyorder.tables.scoring import Completion, Scoring, crew, in_order, parts
+from anyorder.tables.scoring import Completion, Scoring, in_order, parts, worker_pool
 
 ROWS = 600
 
@@ -88,13 +88,19 @@ def test_mistakes_come_back_as_sentences(folder, cluster, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([*command, "--cluster", cluster.scheduler_address])
     assert "levels seen in training; got 'pilot'" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="`workers` must be a whole number"), crew(workers=0):
+    with (
+        pytest.raises(ConfigError, match="`workers` must be a whole number"),
+        worker_pool(workers=0),
+    ):
         pass
 
 
 def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(ConfigError, match=r"pip install \"anyorder\[scale\]\""), crew(workers=2):
+    with (
+        pytest.raises(ConfigError, match=r"pip install \"anyorder\[scale\]\""),
+        worker_pool(workers=2),
+    ):
         pass
 
 
@@ -103,6 +109,6 @@ def test_a_cluster_that_is_not_there_is_one_sentence(address, monkeypatch):
     monkeypatch.setattr("anyorder.tables.scoring.PATIENCE", 0.2)
     with (
         pytest.raises(ConfigError, match="address of a Dask scheduler that runs; got"),
-        crew(cluster=address),
+        worker_pool(cluster=address),
     ):
         pass

@@ -1,4 +1,4 @@
-"""The console: tables for people, plain values for JSON, words for numbers and times."""
+"""Output of the commands: tables for people, plain values for JSON, notes on standard error."""
 
 import datetime
 import json
@@ -21,17 +21,17 @@ from anyorder.cli.streams import STREAM, printable
 from anyorder.errors import ConfigError
 
 ROW = "row"
-"""The heading of what tells which rows of several tables belong together."""
+"""Heading of the row numbers, where the columns of a frame are split over several tables."""
 
 FRAME = 3
-"""Characters that a column of a table has beside its cells; the table has one more."""
+"""Characters of a column beside its cells; the table has one more."""
 
 UNBOUNDED = 10_000
-"""The width of lines that go to a file or a pipe, where nothing needs to be cut."""
+"""Width of lines that go to a file or a pipe, where nothing needs to be cut."""
 
 
 def note(sentence: str) -> None:
-    """A line on standard error, which leaves the output to the answer."""
+    """Prints a line on standard error; standard output is for the answer."""
     Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(printable(sentence))
 
 
@@ -51,11 +51,11 @@ def show(
     """Prints a table; on a terminal that is too narrow, cells go over several lines.
 
     Args:
-        columns: Their headings.
-        rows: Their cells.
-        title: Above it.
-        numbers: Which columns are set to the right.
-        aside: Whether it goes to standard error.
+        columns: Headings of the columns.
+        rows: Cells of each row.
+        title: Line above the table.
+        numbers: Headings of the columns that are aligned to the right.
+        aside: If True, print to standard error.
     """
     console = _console(aside=aside)
     table = Table()
@@ -75,7 +75,7 @@ def show_rows(frame: pd.DataFrame) -> int:
     """Prints the rows of a frame, in several tables where a terminal is too narrow for one.
 
     Returns:
-        How many tables.
+        Number of tables.
     """
     cells = [[words(cell) for cell in row] for row in frame.itertuples(index=False)]
     names = [str(name) for name in frame.columns]
@@ -93,7 +93,7 @@ def show_rows(frame: pd.DataFrame) -> int:
 
 
 def _fitting(widths: Sequence[int], width: int, *, first: int) -> list[list[int]]:
-    """Columns side by side as far as they fit: one part, or several that begin with another."""
+    """Splits columns into parts that fit the width; of several, each begins with row numbers."""
     if sum(widths) + FRAME * len(widths) + 1 <= width:
         return [list(range(len(widths)))]
     parts: list[list[int]] = [[]]
@@ -114,7 +114,7 @@ def _console(*, aside: bool = False) -> Console:
 
 
 def words(value: Any) -> str:
-    """A value for people: six digits of a number, a date without its midnight."""
+    """Formats a value for people: six digits of a number, a date without its midnight."""
     if value is None or value is pd.NaT or value is pd.NA or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -126,13 +126,13 @@ def words(value: Any) -> str:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as values that JSON can hold; a gap is null."""
+    """Returns the rows of a frame as values that JSON can hold; a missing value is null."""
     columns = [[plain(value) for value in frame[name].tolist()] for name in frame.columns]
     return [dict(zip(frame.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold; a gap is None."""
+    """Returns a value that JSON can hold; a missing value is None."""
     if value is None or value is pd.NaT or value is pd.NA:
         return None
     value = value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
@@ -151,11 +151,11 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def check_target(out: str | Path, *sources: str | Path | None) -> None:
-    """Refuses, before the work, to write over what is read, also through links, or a folder.
+    """Raises a `ConfigError`, before the work, if `out` is a folder or one of the inputs.
 
     Args:
-        out: What will be written.
-        sources: What is read.
+        out: File to write.
+        sources: Files that are read; links are followed.
     """
     if str(out) == STREAM:
         return

@@ -1,4 +1,4 @@
-"""The options that several verbs share, as types."""
+"""Options that several commands share, as types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cyclopts import Parameter, Token
 
 
 def _whole(_: type, tokens: Sequence[Token]) -> int:
-    """Whole numbers only: cyclopts by itself would round 1.5."""
+    """Reads a whole number: cyclopts by itself would round 1.5."""
     try:
         return int(tokens[0].value.replace("_", ""))
     except ValueError:
@@ -17,7 +17,7 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 def _named(_: type, tokens: Sequence[Token]) -> Path:
-    """A path that says something: an empty one would be the present folder."""
+    """Reads a path that is not empty: an empty one would be the current folder."""
     if not tokens[0].value.strip():
         raise ValueError("it is empty, as a variable of the shell is that was not set")
     return Path(tokens[0].value)
@@ -68,17 +68,17 @@ ImageSets = Annotated[
     ),
 ]
 Written = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
-"""What is written in a notation of its own, such as "-> age" or -999."""
+"""Text in a notation of its own, such as "-> age" or -999, which may begin with a dash."""
 
 Scale = Annotated[
     Literal["tiny", "small", "paper"],
     Parameter(help="tiny takes seconds, small some hours of a laptop, paper wants a GPU."),
 ]
 Runs = Annotated[
-    Named, Parameter(help="Where the runs go; the same command goes on with what is there.")
+    Named, Parameter(help="Folder of the runs; the same command resumes from what is there.")
 ]
 Minutes = Annotated[
-    float | None, Parameter(help="Of training for each model, in place of the scale's.")
+    float | None, Parameter(help="Minutes of training for each model, in place of the scale's.")
 ]
 Names = Annotated[
     list[str] | None, Parameter(consume_multiple=True, help="Which models; all by default.")
@@ -87,17 +87,17 @@ Sets = Annotated[
     list[str] | None,
     Parameter(consume_multiple=True, help="Which data sets; all that the folder holds by default."),
 ]
-AtOnce = Annotated[Whole, Parameter(help="How many models are trained at a time, a thread each.")]
+AtOnce = Annotated[Whole, Parameter(help="Models trained at a time, with one thread each.")]
 KeptIn = Annotated[
     Path | None,
-    Parameter(help="A file to which the numbers are written with the command and the commit."),
+    Parameter(help="File for the results, with the command and the commit."),
 ]
 Workers = Annotated[
-    Whole, Parameter(help="Processes of this machine that share the work, with the extra scale.")
+    Whole, Parameter(help="Processes of this machine that share the work; needs the extra scale.")
 ]
 Cluster = Annotated[
     str | None,
-    Parameter(help="The address of a Dask scheduler whose workers do it, tcp://HOST:8786."),
+    Parameter(help="Address of a Dask scheduler whose workers do the work, tcp://HOST:8786."),
 ]
 
 

@@ -1,12 +1,12 @@
-"""`fit --overwrite`: an earlier training makes room for a new one, and nothing else does.
+"""An earlier training in the folder of `fit`: explained where it differs, replaced on request.
 
-What is there is set aside, and goes when the new training has saved something. If it ends before
-that, the earlier one is put back: at once, or by the next `fit` if the process was killed.
+Without `--overwrite`, a training of something else is refused. The library compares weights, laws
+and settings by their fields; `explaining_mismatch` names the flags that differ instead, from the
+options in the notes of the checkpoint.
 
-A folder that holds an earlier training of something else: what differs, by the flags of `fit`.
-
-The library compares weights, laws and settings, and names their fields. A checkpoint also notes the
-options that its model was made with, and these are what a user typed.
+With `--overwrite`, `overwriting` sets the earlier training aside, and removes it once the new one
+has saved something. If that never happens, the earlier one is put back: at once, or by the next
+`fit` if the process was killed. Nothing but an earlier training is ever removed.
 """
 
 import json
@@ -26,11 +26,11 @@ from anyorder.saving.run_folder import RunFolder
 from anyorder.training.settings import is_first_process
 
 LONGEST = 60
-"""Characters of a value that are shown."""
+"""Greatest number of characters of a value that are shown."""
 
 
 @contextmanager
-def told_by_flags(
+def explaining_mismatch(
     out: Path,
     model: Any,
     *,
@@ -38,14 +38,14 @@ def told_by_flags(
     flags: Callable[[Any], Mapping[str, Any]],
     other_data: Callable[[Any], str],
 ) -> Iterator[None]:
-    """Says by flags why a training cannot go on with the one that is in its folder.
+    """Names the flags by which a training differs from the one in its folder, in a `with` block.
 
     Args:
         out: Folder of the model.
         model: Estimator that is to be trained.
-        file: What the user calls its data.
-        flags: Returns the options of this estimator, or of the earlier one, by flags.
-        other_data: Returns how the data of the earlier estimator differ, where no flag does.
+        file: Name of the data, as the user typed it.
+        flags: Returns the options of an estimator, this one or the earlier one, by flags.
+        other_data: Describes how the data of the earlier estimator differ, where no flag does.
     """
     try:
         yield
@@ -83,12 +83,12 @@ def _reason(
     return "; ".join(words) or other_data(earlier)
 
 
-def trained_with(settings: Any) -> dict[str, Any]:
+def training_flags(settings: Any) -> dict[str, Any]:
     """Returns the flags of training settings."""
     return {"--minutes": settings.minutes, "--steps": settings.steps, "--seed": settings.seed}
 
 
-def sized(model: Any) -> dict[str, Any]:
+def size_flags(model: Any) -> dict[str, Any]:
     """Returns the flags of the size of a network."""
     return {"--layers": model.layers, "--width": model.width, "--heads": model.heads}
 
@@ -107,13 +107,13 @@ def _shown(value: str | None) -> str:
 
 
 ASIDE = ".anyorder-earlier"
-"""Where the earlier training is until it is not needed any more."""
+"""Folder of the earlier training until it is removed."""
 
 TRAINING = "training"
 
 RUN = (TRAINING, "weights.safetensors", "weights.next.safetensors", "model.json")
-"""What is moved, in this order; and back in the reverse one, so that checkpoints in the folder are
-never those of the earlier training while a part of it is set aside."""
+"""Files and folders to move, in this order; and back in the reverse one, so that checkpoints in the
+folder are never those of the earlier training while a part of it is set aside."""
 
 PART = r"training(/member-\d+)?(/stage-\d+)?"
 STEP = r"step-\d{8,}(-\d+)?"
@@ -128,27 +128,27 @@ FILES = re.compile(
     rf"|{PART}/tensorboard/events\.out\.tfevents\.[^/]+"
     rf"|{PART}/\.?{STEP}/({PAIR})"
 )
-"""The places of all that a fit writes, from the folder of the model on."""
+"""Paths of all that `fit` writes, relative to the folder of the model."""
 
 DOCUMENTS = {"weights.safetensors": "model.json", "training.safetensors": "training.json"}
-"""What tensors are never without; those that are just being written, `.next`, come before it."""
+"""Document that belongs to each file of tensors; those being written, `.next`, come before it."""
 
 METRIC = b'{"step": '
-"""What the lines of metrics begin with."""
+"""Beginning of every line of metrics."""
 
 KEYS = {"format", "anyorder", "checksum"}
-"""What every document of anyorder has."""
+"""Keys of every document of anyorder."""
 
 
 @contextmanager
-def making_room(out: Path, *, overwrite: bool, file: str | Path) -> Iterator[None]:
+def overwriting(out: Path, *, overwrite: bool, file: str | Path) -> Iterator[None]:
     """Removes the earlier training in a folder once the one in this block has saved something.
 
     Args:
-        out: The folder of the model, which no other command fits into meanwhile. Files in it that
-            are no model's stay.
-        overwrite: Whether anything is removed at all.
-        file: What is trained on, which must not be a part of what would be removed.
+        out: Folder of the model, locked for other commands meanwhile. Files in it that are no
+            model's stay.
+        overwrite: If False, nothing is removed.
+        file: Training data, which must not be a part of what would be removed.
     """
     if not is_first_process():
         yield
@@ -224,7 +224,7 @@ def _check(top: Path, root: Path) -> None:
     """Refuses to remove a file or a folder unless anyorder wrote all of it."""
     names = set()
     for path in chain([top], top.rglob("*")):
-        if not (_is_in_place(path, root) and _says_so(path)):
+        if not (_is_in_place(path, root) and _is_ours(path)):
             raise _foreign(path)
         if path.is_file():
             names.add(path.name)
@@ -240,14 +240,14 @@ def _foreign(path: Path) -> ConfigError:
 
 
 def _is_in_place(path: Path, root: Path) -> bool:
-    """Whether anyorder writes a file or a folder of that name there."""
+    """Returns whether anyorder writes a file or a folder of that name there."""
     places = FOLDERS if path.is_dir() else FILES
     written = places.fullmatch(path.relative_to(root).as_posix())
     return written is not None and not path.is_symlink()
 
 
-def _says_so(path: Path) -> bool:
-    """Whether what is in a file, or in the document that belongs to it, is of anyorder."""
+def _is_ours(path: Path) -> bool:
+    """Returns whether anyorder wrote a file, by its content or the document that belongs to it."""
     if path.name == "latest":
         return all(re.fullmatch(STEP, word) for word in path.read_text(errors="replace").split())
     if path.name == "metrics.jsonl":
@@ -257,9 +257,9 @@ def _says_so(path: Path) -> bool:
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file is what anyorder says of a model or a training."""
+    """Returns whether a file describes a model or a training of anyorder."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(said, dict) and said.keys() >= KEYS
+    return isinstance(document, dict) and document.keys() >= KEYS

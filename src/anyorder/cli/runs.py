@@ -1,8 +1,6 @@
-"""Run folders by what a user typed: fit one, open one, describe one, serve one.
+"""Work of the shared commands on run folders: fit, open, describe, serve and check a model.
 
-The domain of a file or of a saved model does the work; what is here is the same for all of them.
-
-The command `check` prints consistency gaps and calibration here too, whatever the domain.
+The domain of a file or of a saved model does what is special to it.
 """
 
 import json as jsons
@@ -44,7 +42,7 @@ def fit_file(file: str, *, domain: str | None, shared: FitOptions, own: Mapping[
     """Fits a file as a domain, which is found by the file's name unless it is named.
 
     Args:
-        file: What was typed.
+        file: File, folder or name, as typed.
         domain: Name of the domain, if it was given.
         shared: Options for all domains.
         own: Options of single domains, by their names; a domain without any may be left out.
@@ -135,7 +133,7 @@ def finished_step(folder: Path, *, stages: int | None = None) -> int | None:
 
 
 def _ended(folder: Path, members: int, stages: int | None) -> int | None:
-    """Returns the steps of a training that has ended and is one of so many members."""
+    """Returns the steps of a training that has ended, one of so many ensemble members."""
     last = folder / f"stage-{stages}"
     place = last if last.is_dir() else folder
     pairs = RunFolder(place).load("model", "training") if place.is_dir() else None
@@ -145,8 +143,8 @@ def _ended(folder: Path, members: int, stages: int | None) -> int | None:
     return None if done["ending"] is None else int(done["step"])
 
 
-def tell_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
-    """Says that a text or images were fitted, or had been, and their held-out likelihood."""
+def note_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
+    """Notes that a text or images were fitted, or had been, and their held-out likelihood."""
     state = "Fitted" if done is None else f"Already trained (step {done:,}):"
     note(f'{state} "{name}". Saved in {out}.')
     note(f"{held_out}, given the other half; less is better. Try:")
@@ -157,8 +155,8 @@ def opened(run: Path) -> Any:
     model = load(run)
     if (run / "training").is_dir() and not (run / "model.json").exists():
         note(
-            f'warning: the training of "{run}" was stopped before its end: this is what it had '
-            "learnt by then. The same `anyorder fit` goes on."
+            f'warning: the training of "{run}" was stopped before its end, and its last checkpoint '
+            "is used. The same `anyorder fit` resumes it."
         )
     return model
 
@@ -193,7 +191,7 @@ def check_report(out: Path | None) -> None:
 
 
 def report_options(run: Path, *, seed: int) -> dict[str, Any]:
-    """Returns what the reports of all domains are told of a run."""
+    """Returns the arguments that the reports of all domains share."""
     training = run / "training" if (run / "training").is_dir() else None
     name = run.resolve().name  # of "." too
     return {"name": name, "training": training, "seed": seed, "progress": True}
@@ -260,7 +258,7 @@ def serve_model(run: Path, *, host: str, port: int, token: str | None, show: boo
 
 
 MOST_COLUMNS = 10
-"""Columns that are shown, the worst of them."""
+"""Greatest number of columns that are shown, the worst first."""
 
 GAPS = {
     "path": "along another order",
@@ -268,7 +266,7 @@ GAPS = {
     "ratio": "as a ratio, not directly",
     "encoding": "with evidence along the path",
 }
-"""What the other way to the same likelihood is."""
+"""Second way to the same likelihood, by consistency gap."""
 
 
 def check_file(
@@ -293,7 +291,7 @@ def check_file(
 
 
 def _write(found: Check, out: Path) -> None:
-    """The numbers, and the plots where they can be drawn."""
+    """Writes the numbers, and the plots if matplotlib is installed."""
     out.mkdir(parents=True, exist_ok=True)
     document = jsons.dumps(found.to_json(), indent=1, ensure_ascii=False)
     (out / "check.json").write_text(document + "\n", encoding="utf-8")
@@ -316,7 +314,7 @@ def _show(found: Check, title: str) -> None:
 
 
 def _show_gaps(found: Check, title: str) -> None:
-    """How far other ways to a likelihood come out."""
+    """Prints the consistency gaps."""
     gaps: dict[str, Gap | None] = {GAPS[name]: getattr(found, name) for name in GAPS}
     rows = [
         [words, str(gap.size), f"{gap.quantile_90:.4f}", f"{len(gap.rows):,}"]
@@ -324,13 +322,13 @@ def _show_gaps(found: Check, title: str) -> None:
         if gap is not None
     ]
     if rows:
-        numbers = ["nats apart", "in a tenth of rows, more than", "rows"]
-        title = f"{title}: the same likelihood by another way"
-        show(["way", *numbers], rows, title=title, numbers=numbers)
+        numbers = ["difference, nats", "90% quantile", "rows"]
+        title = f"{title}: consistency, the same likelihood computed in two ways"
+        show(["second way", *numbers], rows, title=title, numbers=numbers)
 
 
 def _show_numbers(found: Check) -> None:
-    """Coverage of intervals by how much was given."""
+    """Prints the coverage of intervals by how much was given."""
     levels = [f"{level:.0%} intervals" for level in LEVELS]
     rows = []
     for given, part in found.numbers.items():
@@ -339,28 +337,28 @@ def _show_numbers(found: Check) -> None:
         rows.append([given, cells, *shares, f"{part.distance:.1%}", f"{part.p_value:.2g}"])
     if rows:
         numbers = ["cells", *levels, "off by up to", "p-value"]
-        title = "Numbers: how many values lie in their intervals"
+        title = "Numbers: coverage, the share of values inside their intervals"
         show(["given of a row", *numbers], rows, title=title, numbers=numbers)
 
 
 def _show_categories(found: Check) -> None:
-    """How often the most probable level is right, by how much was given."""
+    """Prints accuracy and confidence of the most probable level, by how much was given."""
     rows = []
     for given, part in found.categories.items():
         right = part.accuracy
-        said = f"{right.value + part.overconfidence.value:.1%}"
+        confidence = f"{right.value + part.overconfidence.value:.1%}"
         error, chance = f"{part.expected_error:.1%}", f"{part.expected_by_chance:.1%}"
-        shares = [said, percent(right), error, chance]
+        shares = [confidence, percent(right), error, chance]
         rows.append([given, f"{len(part.hit):,}", *shares, f"{part.hit_p_value:.2g}"])
     if rows:
-        shares = ["said to be right", "is right", "off by, on average", "by chance"]
+        shares = ["confidence", "accuracy", "calibration error", "by chance"]
         numbers = ["cells", *shares, "p-value"]
-        title = "Categories: how often the most probable level is right"
+        title = "Categories: confidence and accuracy of the most probable level"
         show(["given of a row", *numbers], rows, title=title, numbers=numbers)
 
 
 def _show_columns(found: Check) -> None:
-    """The columns whose probabilities are off, if any."""
+    """Prints the columns whose probabilities are off, if any."""
     rows = [
         [column.name, f"{column.n:,}", f"{column.distance:.1%}", f"{column.p_value:.2g}"]
         for column in found.columns_off()[:MOST_COLUMNS]

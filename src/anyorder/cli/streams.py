@@ -1,6 +1,6 @@
-"""Pipes: "-" on the command line reads standard input, and writes standard output.
+"""Standard streams: "-" on the command line is standard input or standard output.
 
-What a terminal may be sent: names and cells of a file can hold commands to it.
+Text for a terminal is made printable first: names and cells of a file can hold control sequences.
 """
 
 import shutil
@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 KEPT = "\n\t"
-"""Control characters that only move on."""
+"""Control characters that only move the cursor on."""
 
 CONTROLS = {
     code: chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
     for code in (*range(0x20), *range(0x7F, 0xA0))
     if chr(code) not in KEPT
 }
-"""A picture for each: an escape could otherwise rename the window or hide what was printed."""
+"""Visible sign for each control character: an escape could rename the window or hide output."""
 
 
 def printable(text: str) -> str:
-    r"""A text whose control characters are shown and not obeyed.
+    r"""Replaces control characters by visible signs.
 
     Example:
         >>> printable("a\x1b[2Jb\n")
@@ -32,14 +32,14 @@ def printable(text: str) -> str:
 
 
 STREAM = "pipe:"
-"""What stands for "-" where a file is meant: to the parser, a dash begins an option."""
+"""Stand-in for "-" as a file: to the parser, a dash begins an option."""
 
 NO_FILES = ("--given", "--hole", "--missing-values", "--queries")
 """Options whose value may be a dash that means a dash."""
 
 
 def piped(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with `STREAM` for every "-" that means a file.
+    """Returns the words of a command line, with `STREAM` for every "-" that means a file.
 
     Example:
         >>> piped(["impute", "run", "-", "--out", "-"])
@@ -53,7 +53,7 @@ def piped(words: Sequence[str]) -> list[str]:
 
 @contextmanager
 def reading(file: str | Path) -> Iterator[Path]:
-    """A file, or a copy of what comes by standard input: tables are read more than once."""
+    """Yields a file, or a copy of standard input: tables are read more than once."""
     if str(file) != STREAM:
         yield Path(file)
         return
@@ -66,7 +66,7 @@ def reading(file: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(out: str | Path) -> Iterator[Path]:
-    """A file, or one whose lines go to standard output once it is complete."""
+    """Yields a file to write, or one whose lines go to standard output once it is complete."""
     if str(out) != STREAM:
         yield Path(out)
         return
@@ -79,6 +79,6 @@ def writing(out: str | Path) -> Iterator[Path]:
         sys.stdout.buffer.flush()
 
 
-def told(out: Path) -> str:
-    """Where something was written, for people."""
+def destination(out: Path) -> str:
+    """Names the place where something was written, for people."""
     return "standard output" if str(out) == STREAM else str(out)

@@ -14,38 +14,38 @@ from anyorder.variables import Schema
 
 @dataclass(frozen=True)
 class Categorical:
-    """Probabilities of the levels of one variable an edge.
+    """Probabilities of the levels of one variable for each edge.
 
     Args:
-        logits: Shape ``(..., levels)``; -inf for levels that a variable does not have.
+        logits: Logits; -inf for levels that a variable does not have. Shape ``(..., levels)``.
     """
 
     logits: Tensor
 
     @property
     def log_probs(self) -> Tensor:
-        """The log probability of each level. Shape ``(..., levels)``."""
+        """Log probability of each level. Shape ``(..., levels)``."""
         return self.logits.log_softmax(dim=-1)
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log probability of `values`, the codes of levels; several an edge may come first."""
+        """Returns the log probability of codes; a leading axis may hold several for each edge."""
         logs = self.log_probs.expand(*values.shape, -1)
         return logs.gather(-1, values.long().unsqueeze(-1)).squeeze(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of a code of at most `values`: for levels with an order."""
+        """Returns the probability of a code of at most `values`: for levels with an order."""
         codes = torch.arange(self.logits.shape[-1], device=self.logits.device)
         beyond = codes > values.unsqueeze(-1)
         return torch.where(beyond, 0, self.log_probs.exp()).sum(dim=-1)
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The least code whose CDF reaches a probability."""
+        """Returns the least code whose CDF reaches a probability."""
         below = self.logits.double().softmax(dim=-1).cumsum(dim=-1)
         wanted = (probability.double() * below[..., -1]).unsqueeze(-1)
         return (below < wanted).sum(dim=-1)
 
     def mean(self) -> Tensor:
-        """The mean code: for levels that are evenly spaced."""
+        """Returns the mean code: for levels that are evenly spaced."""
         codes = torch.arange(self.logits.shape[-1], device=self.logits.device)
         return (self.log_probs.exp() * codes).sum(dim=-1)
 
@@ -56,15 +56,15 @@ class Categorical:
         return self.icdf(uniform(shape, device=device, generator=generator))
 
     def mode(self) -> Tensor:
-        """The most probable level of each edge. Shape ``(...)``."""
+        """Returns the most probable level of each edge. Shape ``(...)``."""
         return self.logits.argmax(dim=-1)
 
     def entropy(self) -> Tensor:
-        """The entropy in nats. Shape ``(...)``."""
+        """Returns the entropy in nats. Shape ``(...)``."""
         return torch.special.entr(self.log_probs.exp()).sum(dim=-1)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Categorical":
-        """Sharper (temperature below 1) or flatter, and without all but the `top_k` levels."""
+        """Returns the levels at a temperature, of the `top_k` most probable only."""
         logits = self.logits
         if top_k is not None and top_k < logits.shape[-1]:
             least = logits.topk(top_k, dim=-1).values[..., -1:]
@@ -73,7 +73,7 @@ class Categorical:
 
 
 def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
-    """Logits divided by a temperature, the greatest at zero; a tiny one leaves only the greatest.
+    """Returns logits divided by a temperature, the greatest at 0; a tiny one leaves only that.
 
     Example:
         >>> tempered_logits(torch.tensor([1.0, 3.0, 2.0]), 1e-300)
@@ -87,7 +87,7 @@ def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
 
 
 UNSEEN = 0.5
-"""Rows that a level counts for before any is seen: none is impossible."""
+"""Pseudo-count of each level: none is impossible."""
 
 
 class CategoricalConditionals(Conditionals):
@@ -98,7 +98,7 @@ class CategoricalConditionals(Conditionals):
     Args:
         schema: The variables.
         width: Size of the features.
-        shared: Whether one projection serves all; by default, where they have the same levels.
+        shared: If True, one projection serves all; by default, where they have the same levels.
             Columns of a table that happen to have the same levels should not share. A variable
             alone has one in any case: a matrix for all edges is faster than one for each.
     """
@@ -123,7 +123,7 @@ class CategoricalConditionals(Conditionals):
         self.register_buffer("beyond", beyond, persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> Categorical:
-        """The conditionals of edges; see `Conditionals.forward`."""
+        """Returns the conditionals of edges; see `Conditionals.forward`."""
         weight = self.projection()
         if self.shared:
             return Categorical(nn.functional.linear(features, weight[0], self.bias[0]))
@@ -137,5 +137,5 @@ class CategoricalConditionals(Conditionals):
             self.bias[0 if self.shared else variable, : len(counts)] = shares.log().to(self.bias)
 
     def projection(self) -> Tensor:
-        """From features to levels. Shape ``(1 or vars, levels, width)``."""
+        """Returns the weights from features to levels. Shape ``(1 or vars, levels, width)``."""
         return self.weight

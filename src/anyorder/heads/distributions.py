@@ -18,38 +18,38 @@ from anyorder.lattice.random_sets import uniform
 
 
 class Distribution(Protocol):
-    """One distribution of one variable an edge; all results have the shape of the edges."""
+    """One distribution of one variable for each edge; results have the shape of the edges."""
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log probability (or density) of values."""
+        """Returns the log probability (or density) of values."""
         ...
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of at most `values`."""
+        """Returns the probability of at most `values`."""
         ...
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The least value whose CDF reaches a probability."""
+        """Returns the least value whose CDF reaches a probability."""
         ...
 
     def mean(self) -> Tensor:
-        """The expectation; of codes, for categorical variables."""
+        """Returns the expectation; of codes, for categorical variables."""
         ...
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """One sample an edge."""
+        """Samples one value for each edge."""
         ...
 
     def mode(self) -> Tensor:
-        """The most probable value."""
+        """Returns the most probable value."""
         ...
 
     def entropy(self) -> Tensor:
-        """In nats."""
+        """Returns the entropy in nats."""
         ...
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Distribution":
-        """Sharper or flatter, and without all but the most probable values."""
+        """Returns the distribution at a temperature, of the `top_k` most probable values only."""
         ...
 
 
@@ -64,11 +64,11 @@ class Conditionals(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: Tensor, variables: Tensor) -> Distribution:
-        """The conditionals of edges.
+        """Returns the conditionals of edges.
 
         Args:
-            features: Shape ``(..., width)``.
-            variables: The variable of each edge. Shape ``(...)``.
+            features: Features of the edges. Shape ``(..., width)``.
+            variables: Variable of each edge. Shape ``(...)``.
         """
 
 
@@ -82,12 +82,12 @@ GREATEST_LOG_SCALE = math.log(1e3)
 
 
 class VariableProjection(nn.Module):
-    """Features to numbers, with a scale of the features and a bias for each variable.
+    """Linear projection of features, with a scale of the features and a bias for each variable.
 
     Args:
-        num_variables: How many variables.
+        num_variables: Number of variables.
         width: Size of the features.
-        start: The numbers at first.
+        start: Initial biases, one for each output.
     """
 
     def __init__(self, num_variables: int, *, width: int, start: Sequence[float]) -> None:
@@ -98,13 +98,13 @@ class VariableProjection(nn.Module):
         nn.init.normal_(self.weight, std=INITIAL_SCALE * width**-0.5)
 
     def forward(self, features: Tensor, variables: Tensor) -> Tensor:
-        """Shape ``(..., numbers)``."""
+        """Returns the projections. Shape ``(..., numbers)``."""
         scaled = features * self.scale[variables]
         return nn.functional.linear(scaled, self.weight) + self.bias[variables]
 
 
 def bounded(log_scales: Tensor) -> Tensor:
-    """Log scales between the least and the greatest, with a gradient everywhere."""
+    """Bounds log scales smoothly, with a gradient everywhere."""
     above = LEAST_LOG_SCALE + nn.functional.softplus(log_scales - LEAST_LOG_SCALE)
     return GREATEST_LOG_SCALE - nn.functional.softplus(GREATEST_LOG_SCALE - above)
 
@@ -113,10 +113,10 @@ BISECTIONS = 64
 """Halvings of a bracket: below the rounding of a double, whatever the bracket."""
 
 NODES = 512
-"""Quantiles that stand for a distribution in its entropy and the search for its mode."""
+"""Quantiles that represent a distribution in its entropy and the search for its mode."""
 
 MEAN_DEPTH = 24
-"""The outermost cells of a mean have this probability, as a power of one half."""
+"""Probability of the outermost cells of a mean, as a power of one half."""
 
 REFINEMENTS = 24
 """Golden sections of the bracket around the best candidate."""
@@ -127,13 +127,13 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def invert(
     increasing: Callable[[Tensor], Tensor], wanted: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    """The least argument at which an increasing function reaches `wanted`, by bisection.
+    """Returns the least argument at which an increasing function reaches `wanted`, by bisection.
 
     Args:
-        increasing: Vectorised over the edges.
-        wanted: What it shall reach. Shape ``(...)``.
-        low: Where it is at or below that. Shape ``(...)``.
-        high: Where it is at or above that. Shape ``(...)``.
+        increasing: Function, vectorised over the edges.
+        wanted: Value to reach. Shape ``(...)``.
+        low: Argument at which the function is at or below it. Shape ``(...)``.
+        high: Argument at which the function is at or above it. Shape ``(...)``.
     """
     for _ in range(BISECTIONS):
         middle = low + (high - low) / 2
@@ -143,18 +143,18 @@ def invert(
 
 
 def quantile_nodes(like: Tensor) -> Tensor:
-    """The middles of equally probable parts of (0, 1), ascending. Shape ``(nodes,)``."""
+    """Returns the midpoints of equal parts of (0, 1), ascending. Shape ``(nodes,)``."""
     return (torch.arange(NODES, dtype=like.dtype, device=like.device) + 0.5) / NODES
 
 
 def mean_rule(cells: int = 128) -> tuple[Tensor, Tensor]:
-    """Probabilities whose quantiles have the mean of a distribution, and their weights, float64.
+    """Returns a quadrature rule for means: probabilities of quantiles and their weights, float64.
 
-    Cells of equal probability, and at both ends ever smaller ones, each half of the one before:
+    Cells have equal probability, and at both ends ever smaller ones, each half of the one before:
     the mean of a skewed column is in its tail.
 
     Args:
-        cells: Of equal probability, a power of two; fewer do where many distributions are mixed.
+        cells: Number of cells of equal probability, a power of two; fewer suffice for mixtures.
     """
     tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(cells)), -1, dtype=torch.float64)
     bulk = torch.arange(1, cells, dtype=torch.float64) / cells
@@ -164,7 +164,7 @@ def mean_rule(cells: int = 128) -> tuple[Tensor, Tensor]:
 
 
 def highest(log_density: Callable[[Tensor], Tensor], candidates: Tensor) -> Tensor:
-    """Where a density is highest, from sorted candidates ``(count, ...)`` that span its mass.
+    """Returns the mode of a density, from sorted candidates ``(count, ...)`` that span its mass.
 
     The bracket around the best candidate is narrowed by golden sections: a mode between two
     candidates is found, one that is narrower than their distance may be missed.
@@ -186,23 +186,23 @@ HALF_LOG_TAU = math.log(2 * math.pi) / 2
 """Minus the log density of a standard normal at zero."""
 
 DRAWN_EDGE = 2.0**-53
-"""Uniform numbers are kept this far from 0 and 1, whose quantiles are infinite."""
+"""Least distance of uniform numbers from 0 and 1, whose quantiles are infinite."""
 
 
 class ContinuousDistribution(ABC):
-    """One density an edge. Subclasses are exactly normalised."""
+    """One density for each edge. Subclasses are exactly normalised."""
 
     @abstractmethod
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log density. Shape ``(...)``, or ``(count, ...)`` for several values an edge."""
+        """Returns the log density ``(...)``, or ``(count, ...)`` for several values an edge."""
 
     @abstractmethod
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of at most `values`; shapes as `log_prob`."""
+        """Returns the probability of at most `values`; shapes as `log_prob`."""
 
     @abstractmethod
     def icdf(self, probability: Tensor) -> Tensor:
-        """The quantile of a probability in (0, 1); shapes as `log_prob`."""
+        """Returns the quantile of a probability in (0, 1); shapes as `log_prob`."""
 
     @property
     @abstractmethod
@@ -210,16 +210,16 @@ class ContinuousDistribution(ABC):
         """A tensor with the shape, the dtype and the device of the edges."""
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """One sample an edge, by inversion."""
+        """Samples one value for each edge, by inversion."""
         like = self.like
         u = uniform(like.shape, device=like.device, generator=generator)
         # Doubles: a float32 near one rounds to one, and its quantile is infinite.
         return self.icdf(u.clamp(DRAWN_EDGE, 1 - DRAWN_EDGE)).to(like.dtype)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
-        """Values and weights by which expectations are sums. Shapes ``(nodes, ...)``.
+        """Returns a quadrature rule: values and weights of expectations. Shapes ``(nodes, ...)``.
 
-        Many quantiles here; families that have something better overrule it.
+        It has many quantiles; families with a better rule override it.
         """
         like = self.like
         shape = (-1, *[1] * like.ndim)
@@ -228,34 +228,34 @@ class ContinuousDistribution(ABC):
         return quantiles, weights.expand_as(quantiles)
 
     def mean(self) -> Tensor:
-        """The expectation."""
+        """Returns the expectation."""
         values, weights = self.nodes()
         return (weights * values).sum(dim=0).to(self.like.dtype)
 
     def mode(self) -> Tensor:
-        """Where the density is highest."""
+        """Returns the mode of the density."""
         return highest(self.log_prob, self._quantiles())
 
     def entropy(self) -> Tensor:
-        """The differential entropy in nats, from the log densities of many quantiles."""
+        """Returns the differential entropy in nats, from the log densities of many quantiles."""
         return -self.log_prob(self._quantiles()).mean(dim=0)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "ContinuousDistribution":
-        """Sharper or flatter, where the family allows it."""
+        """Returns the distribution at a temperature, where the family allows it."""
         del temperature, top_k
         raise QueryError("This distribution has no temperature: use a mixture, or temperature 1.")
 
     def _quantiles(self) -> Tensor:
-        """Equally probable quantiles ``(nodes, ...)`` that span the distribution."""
+        """Returns equally probable quantiles ``(nodes, ...)`` that span the distribution."""
         like = self.like
         nodes = quantile_nodes(like).view(-1, *[1] * like.ndim)
         return self.icdf(nodes.expand(-1, *like.shape))
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Distributions of one family and shape as one, with a leading axis for the parts.
+    """Stacks distributions of one family and shape along a leading axis.
 
-    What is asked of it is computed for all of them at once, which is faster where each is small.
+    Results are computed for all of them at once, which is faster where each is small.
     """
     first = parts[0]
     names = [

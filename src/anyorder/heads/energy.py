@@ -1,4 +1,4 @@
-"""Energies, the head of ACE: any density up to its normaliser, which costs an integral an edge.
+"""Energies, the head of ACE: any density up to its normaliser, an integral for each edge.
 
 log p(v) = -energy(v) - log Z, with Z estimated in training by importance samples of a learned
 mixture, the *proposal*, and computed by quadrature wherever a likelihood is reported: an estimate
@@ -21,7 +21,7 @@ from anyorder.heads.mixture import Mixture, MixtureConditionals
 from anyorder.variables import Schema
 
 REACH = 24.0
-"""Beyond this distance from zero, 8 scales of its base, an energy has no density."""
+"""Distance from zero, 8 scales of the base, beyond which an energy has no density."""
 
 BASE_SCALE = 3.0
 """Scale of the normal density that every energy tilts, so that all of them can be normalised."""
@@ -30,10 +30,10 @@ CELLS = 8192
 """Cells of the grid behind the normaliser, the CDF and samples: 35 to an energy's shortest wave."""
 
 NODES_AT_ONCE = 512
-"""Nodes whose energies, for all edges, are in memory together."""
+"""Nodes of the grid whose energies, for all edges, are in memory together."""
 
 Energy = Callable[[Tensor], Tensor]
-"""From values ``(count, edges)`` to energies of the same shape."""
+"""Function from values ``(count, edges)`` to energies of the same shape."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class EnergyDistribution(ContinuousDistribution):
     """A density known up to its normaliser; edges are flat here.
 
     Args:
-        energy: Of values ``(count, edges)``.
+        energy: Energy of values ``(count, edges)``.
         proposal: Source of the importance samples of training. Its edges have shape ``(edges,)``.
-        samples: How many of them, in training; None computes the normaliser by quadrature.
+        samples: Number of importance samples, in training; None computes the normaliser by
+            quadrature.
     """
 
     energy: Energy
@@ -56,7 +57,7 @@ class EnergyDistribution(ContinuousDistribution):
         return self.proposal.like
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log density; in training, its estimate, with the proposal learning beside it."""
+        """Returns the log density; in training an estimate, from which the proposal learns too."""
         several = values if values.ndim > self.like.ndim else values[None]
         logs = self._unnormalised(several)
         if self.samples is None:
@@ -68,14 +69,14 @@ class EnergyDistribution(ContinuousDistribution):
         return logs if values.ndim > self.like.ndim else logs[0]
 
     def log_normalizer(self) -> Tensor:
-        """The log of Z by quadrature, the trapezoidal rule: densities vanish at both ends."""
+        """Returns log Z by the trapezoidal rule: densities vanish at both ends."""
         logs = self._on_grid(self._grid().to(self.like))
         return logs.logsumexp(dim=0) + math.log(2 * REACH / CELLS)
 
     def sampled_log_normalizer(
         self, samples: int, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The log of Z by importance samples: unbiased for Z, biased low for its log."""
+        """Estimates log Z by importance samples: unbiased for Z, biased low for its log."""
         with torch.no_grad():
             drawn = torch.stack([self.proposal.sample(generator=generator) for _ in range(samples)])
             log_proposal = self.proposal.log_prob(drawn)
@@ -83,7 +84,7 @@ class EnergyDistribution(ContinuousDistribution):
         return ratios.logsumexp(dim=0) - math.log(samples)
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of at most `values`, linear between the cells of a table."""
+        """Returns the probability of at most `values`, linear between the cells of a table."""
         _, below = self._table()
         several = values if values.ndim > self.like.ndim else values[None]
         places = ((several + REACH) / (2 * REACH) * CELLS).clamp(0, CELLS)
@@ -93,7 +94,7 @@ class EnergyDistribution(ContinuousDistribution):
         return found if values.ndim > self.like.ndim else found[0]
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The quantile, from the same table."""
+        """Returns the quantile, from the same table."""
         grid, below = self._table()
         several = probability if probability.ndim > self.like.ndim else probability[None]
         cell = torch.searchsorted(below.T.contiguous(), several.T.contiguous().to(below)).T - 1
@@ -104,7 +105,7 @@ class EnergyDistribution(ContinuousDistribution):
         return found if probability.ndim > self.like.ndim else found[0]
 
     def _table(self) -> tuple[Tensor, Tensor]:
-        """Edges of cells, and the probability of at most each. Shapes ``(cells + 1, edges)``."""
+        """Returns cell edges and the probability of at most each. Shapes ``(cells + 1, edges)``."""
         grid = self._grid()
         logs = self._on_grid(grid.to(self.like)).double()
         density = (logs - logs.amax(dim=0)).exp()
@@ -117,7 +118,7 @@ class EnergyDistribution(ContinuousDistribution):
         )
 
     def _on_grid(self, grid: Tensor) -> Tensor:
-        """Unnormalised log densities of all edges on a grid, in parts. Shape ``(nodes, edges)``."""
+        """Returns unnormalised log densities on a grid, in parts. Shape ``(nodes, edges)``."""
         values = grid[:, None].expand(-1, *self.like.shape)
         return torch.cat([self._unnormalised(part) for part in values.split(NODES_AT_ONCE)])
 
@@ -126,7 +127,7 @@ class EnergyDistribution(ContinuousDistribution):
 
 
 FREQUENCIES = 16
-"""Sines and cosines of a value that an energy sees."""
+"""Number of sines and cosines of a value that an energy reads."""
 
 
 class EnergyConditionals(Conditionals):
@@ -135,10 +136,10 @@ class EnergyConditionals(Conditionals):
     Args:
         schema: The variables.
         width: Size of the features.
-        samples: Importance samples of the normaliser, in training only.
+        samples: Number of importance samples of the normaliser, in training only.
         hidden: Width of the energy's own network.
-        blocks: Residual blocks of it, two layers each.
-        components: Components of the proposal.
+        blocks: Number of its residual blocks, two layers each.
+        components: Number of components of the proposal.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class EnergyConditionals(Conditionals):
         self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> EnergyDistribution:
-        """The densities of edges; see `Conditionals.forward`."""
+        """Returns the densities of edges; see `Conditionals.forward`."""
         context = self.context(features, variables)
         proposal = self.proposal(features, variables)
 
@@ -182,5 +183,5 @@ class EnergyConditionals(Conditionals):
 
 
 def _energy_block(hidden: int) -> nn.Module:
-    """A residual block of an energy."""
+    """Returns a residual block of an energy."""
     return nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))

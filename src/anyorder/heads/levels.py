@@ -1,8 +1,8 @@
-"""Levels with an order, such as brightness, as mixtures of logistics cut into cells.
+"""Discretised mixtures of logistics, for levels with an order such as brightness.
 
 Level v has the probability that a continuous mixture gives to (v - 1/2, v + 1/2); the first and the
-last level have all that lies beyond. Thirty numbers describe 256 levels, and neighbours are alike
-from the start. The cost: sharp shapes that a logit a level would learn.
+last level have all that lies beyond. Thirty parameters describe 256 levels, and neighbours are
+alike from the start. It cannot learn sharp shapes, as one logit for each level would.
 
 Reference: Salimans et al. (2017), PixelCNN++.
 """
@@ -21,18 +21,18 @@ from anyorder.lattice.random_sets import uniform
 from anyorder.variables import Schema
 
 NARROWEST = 0.02
-"""The least scale of a logistic, in levels: all of its mass is then in one cell, or in two."""
+"""Least scale of a logistic, in levels: all of its mass is then in one cell, or in two."""
 
 
 @dataclass(frozen=True)
 class LogisticLevels:
-    """A probability of each level 0 .. levels - 1 of one variable an edge.
+    """Probabilities of the levels 0 .. levels - 1 of one variable for each edge.
 
     Args:
         logits: Weights before their softmax. Shape ``(..., components)``.
-        means: In levels. Shape ``(..., components)``.
-        log_scales: Of scales in levels. Shape ``(..., components)``.
-        levels: How many.
+        means: Means in levels. Shape ``(..., components)``.
+        log_scales: Log scales in levels. Shape ``(..., components)``.
+        levels: Number of levels.
     """
 
     logits: Tensor
@@ -41,7 +41,7 @@ class LogisticLevels:
     levels: int
 
     def log_prob(self, values: Tensor) -> Tensor:
-        r"""The log probability of codes; several an edge may come first.
+        r"""Returns the log probability of codes; a leading axis may hold several for each edge.
 
         With a and b the standardised ends of the cell, sigma(a) - sigma(b) = sigma(a) sigma(-b)
         (1 - exp(b - a)): nothing cancels, however far the cell is from the mean.
@@ -58,7 +58,7 @@ class LogisticLevels:
         return (self.logits.log_softmax(-1) + cell).logsumexp(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of a code of at most `values`."""
+        """Returns the probability of a code of at most `values`."""
         codes = values.to(self.means.dtype).floor().unsqueeze(-1)
         below = ((codes + 0.5 - self.means) * (-self.log_scales).exp()).sigmoid()
         found = (self.logits.softmax(-1) * below).sum(-1)
@@ -66,15 +66,15 @@ class LogisticLevels:
         return torch.where(values < 0, torch.zeros_like(found), found)
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The least code whose CDF reaches a probability."""
+        """Returns the least code whose CDF reaches a probability."""
         return self.table().icdf(probability)
 
     def mean(self) -> Tensor:
-        """The mean code."""
+        """Returns the mean code."""
         return self.table().mean()
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """One sample an edge: a component, its quantile, and the cell that this falls into."""
+        """Samples one code for each edge: a component, its quantile, and the cell of that."""
         shape, device = self.means.shape[:-1], self.means.device
         weights = self.logits.double().softmax(-1).cumsum(-1)
         which = uniform(shape, device=device, generator=generator) * weights[..., -1]
@@ -86,19 +86,19 @@ class LogisticLevels:
         return (mean + log_scale.exp() * quantile).round().clamp(0, self.levels - 1).long()
 
     def mode(self) -> Tensor:
-        """The most probable level."""
+        """Returns the most probable level."""
         return self.table().mode()
 
     def entropy(self) -> Tensor:
-        """In nats."""
+        """Returns the entropy in nats."""
         return self.table().entropy()
 
     def tempered(self, temperature: float, top_k: int | None = None) -> Categorical:
-        """Sharper or flatter, level by level, and without all but the `top_k` levels."""
+        """Returns the levels at a temperature, of the `top_k` most probable only."""
         return self.table().tempered(temperature, top_k)
 
     def table(self) -> Categorical:
-        """The same law with a logit for each level."""
+        """Returns the same distribution with a logit for each level."""
         codes = torch.arange(self.levels, device=self.means.device)
         several = codes.view(-1, *[1] * (self.means.ndim - 1)).expand(-1, *self.means.shape[:-1])
         return Categorical(self.log_prob(several).movedim(0, -1))
@@ -110,7 +110,7 @@ class LogisticLevelConditionals(Conditionals):
     Args:
         schema: Categorical variables, all with the same number of levels, which have an order.
         width: Size of the features.
-        components: Of each mixture.
+        components: Number of components of each mixture.
     """
 
     def __init__(self, schema: Schema, *, width: int, components: int = 10) -> None:
@@ -132,7 +132,7 @@ class LogisticLevelConditionals(Conditionals):
         self.register_buffer("centres", centres, persistent=False)
 
     def forward(self, features: Tensor, variables: Tensor) -> LogisticLevels:
-        """The conditionals of edges; see `Conditionals.forward`."""
+        """Returns the conditionals of edges; see `Conditionals.forward`."""
         del variables  # all are alike; the features say whose they are
         logits, shift, scale = self.project(features).chunk(3, dim=-1)
         half = (self.levels - 1) / 2

@@ -30,7 +30,7 @@ from anyorder.variables import Schema
 Component = Literal["gaussian", "logistic"]
 
 COMPONENT_NODES = 32
-"""Nodes of a component: Gauss's rule then has the mean of a log-normal value to many digits."""
+"""Quadrature nodes of a component: enough for many digits of the mean of a log-normal value."""
 
 EXTREME_LOG_SCALE = 40.0
 """Bound of log scales under temperatures: a float32 holds the square of its exp."""
@@ -38,9 +38,9 @@ EXTREME_LOG_SCALE = 40.0
 
 @cache
 def component_rule(component: Component) -> tuple[Tensor, Tensor]:
-    """Values and weights by which expectations under a standard component are sums, float64.
+    """Returns a quadrature rule for a standard component: values and weights, float64.
 
-    Gauss's own for Gaussians; logistic tails are too long for them.
+    It is Gauss-Hermite for Gaussians; logistic tails are too long for that.
     """
     if component == "gaussian":
         z, weights = (torch.from_numpy(part) for part in hermegauss(COMPONENT_NODES))
@@ -55,9 +55,9 @@ class Mixture(ContinuousDistribution):
 
     Args:
         logits: Weights before their softmax. Shape ``(..., components)``.
-        means: Shape ``(..., components)``.
-        log_scales: Shape ``(..., components)``.
-        component: Shape of a component.
+        means: Means of the components. Shape ``(..., components)``.
+        log_scales: Log scales of the components. Shape ``(..., components)``.
+        component: Family of the components.
     """
 
     logits: Tensor
@@ -71,7 +71,7 @@ class Mixture(ContinuousDistribution):
         return self.means[..., 0]
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log density."""
+        """Returns the log density."""
         z = self._standard(values)
         if self.component == "gaussian":
             logs = -0.5 * z.square() - HALF_LOG_TAU
@@ -80,24 +80,24 @@ class Mixture(ContinuousDistribution):
         return (self.logits.log_softmax(-1) + logs - self.log_scales).logsumexp(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of at most `values`."""
+        """Returns the probability of at most `values`."""
         z = self._standard(values)
         below = ndtr(z) if self.component == "gaussian" else z.sigmoid()
         return (self.logits.softmax(-1) * below).sum(-1)
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The quantile: it lies between the least and the greatest of the components'."""
+        """Returns the quantile, which lies between the least and the greatest of the components."""
         p = probability.unsqueeze(-1)
         z = ndtri(p) if self.component == "gaussian" else p.logit()
         ends = self.means + self.log_scales.exp() * z
         return invert(self.cdf, probability, ends.amin(-1), ends.amax(-1))
 
     def mean(self) -> Tensor:
-        """The expectation."""
+        """Returns the expectation."""
         return (self.logits.softmax(-1) * self.means).sum(-1)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
-        """See `ContinuousDistribution.nodes`: those of each component."""
+        """Returns the nodes of each component; see `ContinuousDistribution.nodes`."""
         z, weights = (part.to(self.like.device) for part in component_rule(self.component))
         shape = (-1, *[1] * self.means.ndim)
         values = self.means + self.log_scales.exp() * z.view(shape)  # (nodes, ..., components)
@@ -105,12 +105,12 @@ class Mixture(ContinuousDistribution):
         return tuple(part.movedim(-1, 0).flatten(0, 1) for part in (values, shares))  # type: ignore[return-value]
 
     def mode(self) -> Tensor:
-        """Where the density is highest: near the mean of a component, or between some."""
+        """Returns the mode of the density, near the mean of a component or between some."""
         candidates = torch.cat([self._quantiles(), self.means.movedim(-1, 0)])
         return highest(self.log_prob, candidates.sort(dim=0).values)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """One sample an edge: a component, then its quantile."""
+        """Samples one value for each edge: a component, then its quantile."""
         shape, device = self.like.shape, self.like.device
         weights = self.logits.double().softmax(-1).cumsum(-1)
         which = uniform(shape, device=device, generator=generator) * weights[..., -1]
@@ -123,7 +123,7 @@ class Mixture(ContinuousDistribution):
         return mean + log_scale.exp() * z.to(mean.dtype)
 
     def tempered(self, temperature: float, top_k: int | None = None) -> "Mixture":
-        """Each component sharper or flatter, and its weight with it: exact for one Gaussian."""
+        """Tempers each component and the weights: exact for one Gaussian."""
         if top_k is not None:
             raise QueryError("`top_k` is for categorical variables; leave it out.")
         wider = self.log_scales + 0.5 * math.log(temperature)
@@ -132,7 +132,7 @@ class Mixture(ContinuousDistribution):
         return Mixture(logits, self.means, wider, self.component)
 
     def moved(self, location: Tensor, log_scale: Tensor) -> "Mixture":
-        """The distribution of location + exp(log_scale) * value."""
+        """Returns the distribution of location + exp(log_scale) * value."""
         location, log_scale = location.unsqueeze(-1), log_scale.unsqueeze(-1)
         means = location + log_scale.exp() * self.means
         return Mixture(self.logits, means, self.log_scales + log_scale, self.component)
@@ -148,7 +148,7 @@ class MixtureConditionals(Conditionals):
         schema: The variables.
         width: Size of the features.
         components: Number of components.
-        component: Their shape.
+        component: Family of the components.
     """
 
     def __init__(
@@ -170,14 +170,14 @@ class MixtureConditionals(Conditionals):
         self.projection = VariableProjection(len(schema), width=width, start=start)
 
     def forward(self, features: Tensor, variables: Tensor) -> Mixture:
-        """The densities of edges; see `Conditionals.forward`."""
+        """Returns the densities of edges; see `Conditionals.forward`."""
         numbers = self.projection(features, variables).unflatten(-1, (3, -1))
         logits, means, log_scales = numbers.unbind(dim=-2)
         return Mixture(logits, means, bounded(log_scales), self.component)
 
 
 class MeanConditionals(Conditionals):
-    """A Gaussian of deviation one around a mean: its log-likelihood is the squared error.
+    """Gaussians of unit variance: the log-likelihood is the squared error.
 
     Args:
         schema: The variables.
@@ -190,6 +190,6 @@ class MeanConditionals(Conditionals):
         self.projection = VariableProjection(len(schema), width=width, start=[0.0])
 
     def forward(self, features: Tensor, variables: Tensor) -> Mixture:
-        """The densities of edges; see `Conditionals.forward`."""
+        """Returns the densities of edges; see `Conditionals.forward`."""
         means = self.projection(features, variables)
         return Mixture(torch.zeros_like(means), means, torch.zeros_like(means))

@@ -1,4 +1,4 @@
-"""Densities by a monotone rational-quadratic spline: any shape, everything in closed form.
+"""Monotone rational-quadratic splines: densities of any shape, everything in closed form.
 
 A value is shifted and scaled, bent by a monotone spline on [-BOUND, BOUND] that is the identity
 outside, and then standard normal: p(v) = phi(g(s)) g'(s) / scale with s = (v - location) / scale.
@@ -28,12 +28,13 @@ from anyorder.heads.distributions import (
 from anyorder.variables import Schema
 
 BOUND = 4.0
-"""Where the spline ends, in standard deviations of the base."""
+"""Ends of the spline, in standard deviations of the base."""
 
 LEAST_BIN = 1e-3
 """Least width and height of a bin, as a share of the interval."""
 
 LEAST_SLOPE = 1e-3
+"""Least slope at a knot."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Spline(ContinuousDistribution):
     Args:
         widths: Logits of the bins' widths. Shape ``(..., bins)``.
         heights: Logits of the bins' heights. Shape ``(..., bins)``.
-        slopes: The slopes at inner knots, before softplus; 0 is slope 1. Shape ``(..., bins - 1)``.
-        location: Shape ``(...)``.
-        log_scale: Shape ``(...)``.
+        slopes: Slopes at inner knots, before softplus; 0 is slope 1. Shape ``(..., bins - 1)``.
+        location: Location of the base. Shape ``(...)``.
+        log_scale: Log scale of the base. Shape ``(...)``.
     """
 
     widths: Tensor
@@ -60,25 +61,25 @@ class Spline(ContinuousDistribution):
         return self.location
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """The log density."""
+        """Returns the log density."""
         bent, log_slope = self._bend((values - self.location) * (-self.log_scale).exp())
         return -0.5 * bent.square() - HALF_LOG_TAU + log_slope - self.log_scale
 
     def cdf(self, values: Tensor) -> Tensor:
-        """The probability of at most `values`."""
+        """Returns the probability of at most `values`."""
         return ndtr(self._bend((values - self.location) * (-self.log_scale).exp())[0])
 
     def icdf(self, probability: Tensor) -> Tensor:
-        """The quantile."""
+        """Returns the quantile."""
         return self.location + self.log_scale.exp() * self._unbend(ndtri(probability))
 
     def moved(self, location: Tensor, log_scale: Tensor) -> "Spline":
-        """The distribution of location + exp(log_scale) * value."""
+        """Returns the distribution of location + exp(log_scale) * value."""
         location = location + log_scale.exp() * self.location
         return replace(self, location=location, log_scale=self.log_scale + log_scale)
 
     def _bend(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """g(s) and log g'(s)."""
+        """Returns g(s) and log g'(s)."""
         inside = s.clamp(-BOUND, BOUND)
         x, y, w, h, low, high = self._bin(inside, of_heights=False)
         rise, t = h / w, ((inside - x) / w).clamp(0, 1)
@@ -91,7 +92,7 @@ class Spline(ContinuousDistribution):
         return torch.where(out, s, bent), log_slope.masked_fill(out, 0)
 
     def _unbend(self, y: Tensor) -> Tensor:
-        """The inverse of g: the root in [0, 1] of a quadratic."""
+        """Returns the inverse of g: the root in [0, 1] of a quadratic."""
         inside = y.clamp(-BOUND, BOUND)
         left, bottom, w, h, low, high = self._bin(inside, of_heights=True)
         rise, up = h / w, inside - bottom
@@ -104,7 +105,7 @@ class Spline(ContinuousDistribution):
         return torch.where(y.abs() > BOUND, y, left + t * w)
 
     def _bin(self, places: Tensor, *, of_heights: bool) -> tuple[Tensor, ...]:
-        """The bin of each place: its corner, width, height and the slopes at its two knots."""
+        """Returns the bin of each place: corner, width, height and the slopes at its two knots."""
         x, w = _knots(self.widths)
         y, h = _knots(self.heights)
         ends = math.log(math.expm1(1 - LEAST_SLOPE))  # softplus gives slope 1 where the tails begin
@@ -124,7 +125,7 @@ class Spline(ContinuousDistribution):
 
 
 def _knots(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Where bins begin and how large they are, from logits. Shapes ``(..., bins)``."""
+    """Returns the starts and the sizes of bins, from logits. Shapes ``(..., bins)``."""
     bins = logits.shape[-1]
     sizes = 2 * BOUND * (LEAST_BIN + (1 - LEAST_BIN * bins) * logits.softmax(-1))
     return F.pad(sizes.cumsum(-1)[..., :-1], (1, 0)) - BOUND, sizes
@@ -136,7 +137,7 @@ class SplineConditionals(Conditionals):
     Args:
         schema: The variables.
         width: Size of the features.
-        bins: Pieces of a spline.
+        bins: Number of pieces of a spline.
     """
 
     def __init__(self, schema: Schema, *, width: int, bins: int = 16) -> None:
@@ -146,7 +147,7 @@ class SplineConditionals(Conditionals):
         self.projection = VariableProjection(len(schema), width=width, start=[0.0] * (3 * bins + 1))
 
     def forward(self, features: Tensor, variables: Tensor) -> Spline:
-        """The densities of edges; see `Conditionals.forward`."""
+        """Returns the densities of edges; see `Conditionals.forward`."""
         numbers, bins = self.projection(features, variables), self.bins
         location, log_scale = numbers[..., -2], numbers[..., -1]
         return Spline(

@@ -1,4 +1,4 @@
-"""The verbs for images: fit, inpaint, evaluate."""
+"""Commands for images: fit, inpaint, evaluate."""
 
 import math
 from dataclasses import replace
@@ -9,8 +9,8 @@ import torch
 
 from anyorder.cli.console import check_target, note, print_json, shell, show
 from anyorder.cli.options import EvaluateOptions, FitOptions
-from anyorder.cli.resume import making_room, sized, told_by_flags, trained_with
-from anyorder.cli.runs import finished_step, read_run, tell_fitted
+from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
+from anyorder.cli.runs import finished_step, note_fitted, read_run
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
@@ -39,15 +39,14 @@ from anyorder.images.public_sets import BUNDLED, READERS, load_images
 from anyorder.training.settings import is_first_process
 
 ROWS = 6
-"""Test images that are painted where a set of them is named in place of a file."""
-
+"""Default number of test images to inpaint, where a set is named in place of a file."""
 
 PARTS = 3
-"""To train, validate and test: a set of images has as many at least."""
+"""Least number of images of a set: one each for training, validation and test."""
 
 
 def is_images(file: str) -> bool:
-    """Whether what was typed names a set of images, or a folder with a picture in it."""
+    """Returns whether a name is that of a set of images, or of a folder with a picture in it."""
     folder = Path(file)
     if folder.is_dir():
         return any(picture_files(folder))
@@ -55,7 +54,7 @@ def is_images(file: str) -> bool:
 
 
 def read_images(file: str, *, size: str | None = None, levels: int | None = None) -> Images:
-    """Images by what a user typed: a folder of pictures, or the name of a public set."""
+    """Reads what a user typed: a folder of pictures, or the name of a public set."""
     pixels = None if size is None else read_size(size)
     if not Path(file).is_dir():
         return load_images(_public(file), size=pixels, levels=levels)
@@ -64,7 +63,7 @@ def read_images(file: str, *, size: str | None = None, levels: int | None = None
 
 
 def _public(file: str) -> str:
-    """The name of a public set, if it is one; what was typed may also have meant a folder."""
+    """Returns the name of a public set; the error says that a folder would do too."""
     names = [BUNDLED, *READERS]
     if file not in names:
         there = "is not a folder" if Path(file).exists() else "is not there"
@@ -76,7 +75,7 @@ def _public(file: str) -> str:
 
 
 def read_size(size: str) -> tuple[int, int]:
-    """Height and width from "16" or "16x24".
+    """Reads height and width from "16" or "16x24".
 
     Example:
         >>> read_size("16"), read_size("16x24")
@@ -123,13 +122,13 @@ def fit_images(
         shape = images.shape if is_new else one.fitted_shape()
         levels = images.levels if is_new else one.levels_
         own = {"--size": f"{shape.height}x{shape.width}", "--levels": levels, "--patch": one.patch}
-        return {**own, **sized(one), **trained_with(one.training_settings())}
+        return {**own, **size_flags(one), **training_flags(one.training_settings())}
 
     def other_data(_: ImageModel) -> str:
         return f'it is of other pictures than "{file}"'
 
-    room = making_room(out, overwrite=shared.overwrite, file=file)
-    with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
+    room = overwriting(out, overwrite=shared.overwrite, file=file)
+    with room, explaining_mismatch(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
         model.progress = done is None
         model.fit(images, turns=bool(turns), folder=training)
@@ -138,7 +137,7 @@ def fit_images(
     if is_first_process():
         bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))
         held_out = f"Held-out images: {bits} bits for each pixel and channel of a random half"
-        tell_fitted(images.name, out, done, held_out)
+        note_fitted(images.name, out, done, held_out)
         name = file if not Path(file).is_dir() else "PICTURE.png"
         note(
             f"  {shell('anyorder', 'inpaint', out, name, '--half', 'bottom', '--out', 'grid.png')}"
@@ -162,7 +161,7 @@ def inpaint_image(
     completions: Path | None,
     seed: int,
 ) -> None:
-    """Paints the holes of pictures; see `anyorder inpaint --help`."""
+    """Inpaints the holes of pictures; see `anyorder inpaint --help`."""
     check_count("n", n)
     check_seed(seed)
     if not 0 < temperature < math.inf:
@@ -179,7 +178,7 @@ def inpaint_image(
     given = {"--mask": mask, "--rectangle": rectangle, "--half": half, "--pixels": pixels}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) > 1:
-        raise ConfigError(f"`{chosen[0]}` and `{chosen[1]}` both say what is unknown: drop one.")
+        raise ConfigError(f"`{chosen[0]}` and `{chosen[1]}` both define the hole: drop one.")
     hole = _hole(file, size, mask=mask, rectangle=rectangle, half=half, pixels=pixels, seed=seed)
     painted = model.inpaint(
         originals,
@@ -191,7 +190,7 @@ def inpaint_image(
     )
     grid = picture_grid(originals, hole, painted, levels=model.levels_)
     write_image(out, with_titles(grid, columns=2 + painted.shape[1]))
-    note(f"Painted {int(hole.sum()):,} pixels of {len(originals)} image(s): {out}")
+    note(f"Inpainted {int(hole.sum()):,} pixels of {len(originals)} image(s): {out}")
     if completions is not None:
         _write_each(completions, painted, model.levels_)
 
@@ -208,10 +207,10 @@ def evaluate_images(model: ImageModel, file: str, options: EvaluateOptions) -> N
     questions = {
         "joint": "joint: all pixels and channels",
         "marginal": "marginal: a random set of them, divided by all",
-        "conditional": "conditional: a random half given the other, divided by those asked",
+        "conditional": "conditional: a random half given the other, divided by those queried",
     }
     show(
-        ["question", "bits a dimension", "images"],
+        ["query", "bits a dimension", "images"],
         [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
         title=f"{images.name}: its test part; less is better",
         numbers=["bits a dimension", "images"],
@@ -219,7 +218,7 @@ def evaluate_images(model: ImageModel, file: str, options: EvaluateOptions) -> N
 
 
 def images_for(model: ImageModel, file: str) -> Images:
-    """Images by what a user typed, in the size, channels and levels of a model."""
+    """Reads images in the size, channels and levels of a model."""
     assert model.shape_ is not None
     height, width, channels = model.shape_
     if Path(file).is_dir():
@@ -239,7 +238,7 @@ def images_for(model: ImageModel, file: str) -> Images:
 
 
 def _pictures(model: ImageModel, file: str, *, rows: int, resize: bool) -> Pixels:
-    """One picture of the user's, or the first test images of a set."""
+    """Reads one picture, or the first test images of a set."""
     assert model.shape_ is not None
     height, width, channels = model.shape_
     if Path(file).is_dir():
@@ -266,8 +265,8 @@ def _check_folder(folder: Path) -> None:
         )
     if len(found) < PARTS:
         raise ConfigError(
-            f'"{folder}" is a folder of {len(found)} picture(s), too few for a set of images, of '
-            f'which a part is painted: give one picture, such as "{found[0]}".'
+            f'"{folder}" is a folder of {len(found)} picture(s), too few for a set of images with '
+            f'a test part: give one picture, such as "{found[0]}".'
         )
 
 
@@ -281,7 +280,7 @@ def _hole(
     pixels: float | None,
     seed: int,
 ) -> Hole:
-    """The unknown pixels by what was typed; without a word, those that were erased."""
+    """Returns the hole that the flags define; without any, the transparent pixels."""
     if mask is not None:
         return picture_hole(mask, size)
     if rectangle is not None:
@@ -292,10 +291,8 @@ def _hole(
     if pixels is not None:
         return random_hole(size, pixels, generator=torch.Generator().manual_seed(seed))
     if is_images(file):
-        many = f'"{file}" is a folder of pictures: say' if Path(file).is_dir() else "Say"
-        raise ConfigError(
-            f"{many} what is unknown with `--half`, `--rectangle`, `--pixels` or `--mask`."
-        )
+        many = f'"{file}" is a folder of pictures: set' if Path(file).is_dir() else "Set"
+        raise ConfigError(f"{many} the hole with `--half`, `--rectangle`, `--pixels` or `--mask`.")
     return alpha_hole(file, size)
 
 
@@ -310,12 +307,12 @@ def _numbers(rectangle: str) -> list[int]:
 
 
 def _is_whole(word: str) -> bool:
-    """Whether `int` reads it: "²" is a digit and no decimal; no size has more than nine."""
+    """Returns whether `int` reads it: "²" is a digit and no decimal; no size has more than nine."""
     return word.strip().isdecimal() and len(word.strip()) <= 9
 
 
 def _write_each(folder: Path, painted: Pixels, levels: int) -> None:
-    for number, draws in enumerate(painted):
-        for draw, picture in enumerate(draws):
-            write_image(folder / f"{number}-{draw}.png", shades(picture, levels))
+    for number, samples in enumerate(painted):
+        for place, picture in enumerate(samples):
+            write_image(folder / f"{number}-{place}.png", shades(picture, levels))
     note(f"Wrote {painted.shape[0] * painted.shape[1]:,} completions: {folder}")

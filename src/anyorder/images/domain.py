@@ -18,7 +18,7 @@ class ImageFitOptions:
     Args:
         size: Images: height and width that pictures are cropped and resized to, "16" or "16x24".
         levels: Images: number of levels that a channel is rounded to; 256, or as the set has them.
-        turns: Images: turn them by quarters and flip them in training.
+        turns: Images: rotate them by quarters and flip them at random in training.
         patch: Images: side of the square patches that are the tokens of the network, for images of
             more than a thousand pixels and channels; must divide height and width. A pixel by
             default.
@@ -47,36 +47,36 @@ def inpaint(
     completions: Named | None = None,
     seed: Seed = 0,
 ) -> None:
-    """Paint the unknown part of a picture; show it beside the original and what was known.
+    """Inpaint a part of a picture; show it beside the original and what was given.
 
     Examples: anyorder inpaint runs/faces me.png --mask hole.png --out grid.png;
     anyorder inpaint runs/digits digits --half bottom --out grid.png
 
-    Without a word on what is unknown, it is what was erased: the transparent pixels.
+    Without a flag that defines the hole, it is what was erased: the transparent pixels.
 
     Parameters
     ----------
     file
         A picture of the size of the model's images; or a set of images as for fit, of which the
-        first test images are painted.
+        first test images are inpainted.
     out
         The .png, .jpg, .webp or .bmp file of the grid.
     mask
-        A black and white picture of the same size, white where pixels are unknown.
+        A black and white picture of the same size, white in the hole.
     rectangle
-        The unknown rectangle as "top,left,height,width", in pixels.
+        The hole as a rectangle "top,left,height,width", in pixels.
     half
-        The unknown half.
+        The hole as a half of the picture.
     pixels
-        The share of pixels, chosen at random, that are unknown.
+        The hole as a share of pixels, chosen at random.
     n
-        How many completions of each picture.
+        Number of completions of each picture.
     rows
-        How many images of a set.
+        Number of images of a set.
     greedy
         Take the most probable level at each step; there is one such completion.
     temperature
-        Below 1 is more cautious.
+        Temperature of sampling; below 1 favours probable levels.
     resize
         Crop and resize a picture of another size.
     completions
@@ -144,7 +144,7 @@ class ImageDomain(Domain):
         shape = model.fitted_shape()[:2]
         if options.report is not None and min(shape) < 2:
             raise ConfigError(
-                "`--report` paints halves of images, so they must have two rows and columns; "
+                "`--report` inpaints halves of images, so they must have two rows and columns; "
                 f'"{run}" holds a model of {"x".join(map(str, shape))}.'
             )
         evaluate_images(model, source, options)
@@ -176,11 +176,11 @@ class ImageDomain(Domain):
             names=model.model_.schema.names,
         )
 
-    def routes(self, model: Any, desk: Any, *, name: str, run: str) -> Any:
+    def routes(self, model: Any, dispatcher: Any, *, name: str, run: str) -> Any:
         """Returns the routes of a model of images."""
         from anyorder.images.routes import image_routes
 
-        return image_routes(model, desk, name=name, run=run)
+        return image_routes(model, dispatcher, name=name, run=run)
 
 
 IMAGES = ImageDomain()

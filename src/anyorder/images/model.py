@@ -1,7 +1,7 @@
-"""ImageModel: fit images, then ask for likelihoods of pixels, inpaint holes, or sample new images.
+"""ImageModel: fit images, then score any pixels given any others, inpaint holes, or sample.
 
 A model of images has a path network and a canonical order of its pixels. `ImageAnswers` holds the
-questions: likelihoods of pixels, inpainting, samples, bits.
+queries: likelihoods of pixels, inpainting, samples, bits.
 """
 
 from dataclasses import asdict
@@ -70,10 +70,11 @@ from anyorder.variables import Schema
 Order = Literal["interleaved", "raster", "strided"]
 
 MAX_TOKENS = 4096
-"""64x64 in grey: attention over so many, in a batch of 16 and 4 heads, is 4 GB a block."""
+"""Greatest number of tokens, 64x64 in grey: attention, in a batch of 16 and 4 heads, is 4 GB a
+block."""
 
 MAX_VARIABLES = 256 * 256
-"""In patches: a logit for each of 256 levels of so many, in a batch of 16, is 1 GB a copy."""
+"""Greatest number of variables in patches: their logits, 256 levels in a batch of 16, are 1 GB."""
 
 
 def check_affordable(shape: Shape | tuple[int, int, int], patch: int | None) -> None:
@@ -137,7 +138,7 @@ def image_order(
         order: "interleaved", "raster", or "strided", in rounds of every few pixels: half a row
             apart, where the paper's are a row or more.
         shape: Height, width and channels.
-        patch: The side of the patches that are walked one after another, if any.
+        patch: Side of the patches that follow each other; None for no patches.
     """
     check_choice("order", order, get_args(Order))
     height, width, channels = shape
@@ -149,7 +150,7 @@ def image_order(
 
 
 def pixel_coordinates(shape: Shape | tuple[int, int, int]) -> list[tuple[int, int]]:
-    """The row and the column of each variable, for rotary positions."""
+    """Returns the row and the column of each variable, for rotary positions."""
     height, width, channels = shape
     return [
         (row, column) for _ in range(channels) for row in range(height) for column in range(width)
@@ -157,11 +158,11 @@ def pixel_coordinates(shape: Shape | tuple[int, int, int]) -> list[tuple[int, in
 
 
 EVALUATED = 256
-"""Images of an evaluation, and of a check, unless told otherwise."""
+"""Default number of images of an evaluation and of a check."""
 
 
 class ImageAnswers:
-    """The questions that can be asked of a model of images.
+    """Queries of a model of images.
 
     Images are arrays ``(height, width)`` or ``(height, width, channels)`` of whole numbers, the
     codes of levels, or several of them along an axis in front.
@@ -292,8 +293,8 @@ class ImageAnswers:
         Args:
             images: Images as for `evaluate`.
             rows: Greatest number of images, the first ones.
-            random_state: Seed of the questions that are asked; None is 0.
-            progress: Whether a line on standard error shows how far it is.
+            random_state: Seed of the queries; None is 0.
+            progress: If True, a line on standard error shows how far it is.
 
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
@@ -310,7 +311,7 @@ class ImageAnswers:
     def fitted(self) -> AnyOrderModel:
         """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
         if self.model_ is None:
-            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
         return self.model_
 
     def fitted_shape(self) -> Shape:
@@ -320,7 +321,7 @@ class ImageAnswers:
         return self.shape_
 
     def _read(self, images: Any) -> tuple[Tensor, bool]:
-        """Images as rows ``(batch, vars)``, and whether it was one."""
+        """Returns images as rows ``(batch, vars)``, and True if it was a single one."""
         shape = self.fitted_shape()
         array = np.asarray(images)
         one = array.ndim == 2 or (array.ndim == 3 and array.shape == tuple(shape))
@@ -337,18 +338,18 @@ class ImageAnswers:
 Head = Literal["logits", "logistics"]
 
 IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
-"""Training settings of images by default."""
+"""Default training settings of images."""
 
 VALID_ROWS = 128
-"""Validation images that tell when training gets no better."""
+"""Validation images for early stopping."""
 
 
 def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
-    """Returns the law of "any" for images: half of the questions are rectangles, given the rest.
+    """Returns the law of "any" for images: half of the queries are rectangles, given the rest.
 
     The others are marginals of random pixels, and the rest given random pixels: holes that people
-    make are in one piece, and random sets of pixels hardly ever are. Training weighs a question by
-    how many pixels it asks, which for rectangles is few.
+    make are in one piece, and random sets of pixels hardly ever are. Training weights a query by
+    its number of pixels, which for rectangles is small.
     """
     height, width, channels = shape
     n = height * width * channels
@@ -373,12 +374,12 @@ class ImageModel(ImageAnswers):
             token for each variable, which is affordable up to a thousand of them.
         head: "logits", one per level; or "logistics", a mixture of ten over levels, which has fewer
             weights and uses the order of the levels.
-        queries: Questions to train for: "any", or a query law over the variables.
+        queries: Queries to train for: "any", or a query law over the variables.
         random_state: Seed of everything random in training; None is 0.
         minutes: Training budget in minutes; None is 10.
         settings: All training settings, in place of `IMAGE_SETTINGS` and `minutes`. `settings.seed`
             takes the place of `random_state`.
-        progress: Whether a line on standard error shows how training goes.
+        progress: If True, a line on standard error shows how training goes.
         device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
             is one.
 
@@ -457,7 +458,7 @@ class ImageModel(ImageAnswers):
             images: Images from `load_images`, `load_image_folder` or `bundled_digits`; or an array
                 ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1 for
                 training, validation and `evaluate`.
-            turns: Whether images are rotated by quarters and flipped at random in training.
+            turns: If True, images are rotated by quarters and flipped at random in training.
             folder: Folder for checkpoints; the same call resumes from the last one.
         """
         settings = self.training_settings()

@@ -10,10 +10,10 @@ from anyorder.images.files import png_bytes
 from anyorder.images.holes import half_hole, picture_grid
 from anyorder.images.model import EVALUATED, ImageModel
 from anyorder.report.page import Page, Picture, Section, Words
-from anyorder.report.sections import asked_sections, settings_section, training_section
+from anyorder.report.sections import evaluation_sections, settings_section, training_section
 
 SHOWN, DRAWS = 6, 3
-"""Images that are completed, and how often."""
+"""Number of images that are completed, and completions of each."""
 
 
 def image_report(
@@ -25,24 +25,24 @@ def image_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
-    """Asks a model all that a report tells.
+    """Evaluates a model and returns its report.
 
     Args:
-        model: Fitted.
-        images: Their test part is read.
-        name: What to call the model.
-        training: The folder of its training, for the curve.
-        seed: Of draws and questions.
-        progress: Whether a line shows how the check goes.
+        model: Fitted model.
+        images: Images, of which the test part is read.
+        name: Name of the model.
+        training: Folder of its training, for the curve.
+        seed: Seed of samples and queries.
+        progress: If True, a line shows how far the check is.
     """
     x = to_x(images.test[:EVALUATED])
     names = {"cell": "pixel", "dimension": "dimension"}
-    asked = asked_sections(model, images, x, **names, seed=seed, progress=progress)
+    evaluation = evaluation_sections(model, images, x, **names, seed=seed, progress=progress)
     height, width, channels = images.shape
     variables = model.fitted().schema.names
     sections = [
         painted_section(model, images, seed),
-        *asked.sections,
+        *evaluation.sections,
         training_section(training, model.queries_, variables, dimension=names["dimension"]),
         settings_section(model.options | asdict(model.training_settings())),
     ]
@@ -50,11 +50,11 @@ def image_report(
         f"A model of images of {height}x{width} pixels and {channels} channel(s): any part given "
         f"any other. Evaluated on the test part of {images.name}."
     )
-    return Page(f'The model "{name}"', words, sections, asked.facts)
+    return Page(f'The model "{name}"', words, sections, evaluation.facts)
 
 
 def painted_section(model: ImageModel, images: Images, seed: int) -> Section:
-    """Test images, a part taken away, and what the model paints there."""
+    """Returns the section of test images with holes, and their completions."""
     originals = images.test[:SHOWN]
     size: tuple[int, int] = (images.shape.height, images.shape.width)
     holes = {
@@ -66,7 +66,7 @@ def painted_section(model: ImageModel, images: Images, seed: int) -> Section:
     for words, hole in holes.items():
         painted = model.inpaint(originals, hole, n=DRAWS, random_state=seed)
         grid = picture_grid(originals, hole, painted, levels=model.levels_)
-        alt = f"Images, their known part without {words}, and {DRAWS} completions"
-        caption = f"The original, what is known (magenta is not), and {words} drawn {DRAWS} times."
+        alt = f"Images, their given part without {words}, and {DRAWS} completions"
+        caption = f"The original, what is given (magenta is not), and {DRAWS} samples of {words}."
         pictures.append(Picture(png_bytes(grid), alt, caption, pixelated=True))
-    return Section("Painted parts", [Words("Images that it has not seen."), *pictures])
+    return Section("Inpainting", [Words("Images that it has not seen."), *pictures])

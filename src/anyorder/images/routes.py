@@ -1,4 +1,4 @@
-"""The routes of a model of images."""
+"""Routes of a model of images."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,15 @@ from pydantic import BaseModel, Field
 
 from anyorder.errors import AnyOrderError, QueryError
 from anyorder.images.model import ImageModel
-from anyorder.serve.batching import REFUSALS, VALUES_AT_ONCE, Desk, Message, Seed, answer, part_seed
+from anyorder.serve.batching import (
+    REFUSALS,
+    VALUES_AT_ONCE,
+    Dispatcher,
+    Message,
+    Seed,
+    answer,
+    part_seed,
+)
 
 Level = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Codes = list[Level]
@@ -26,26 +34,26 @@ class InpaintRequest(Message):
 
     image: Codes = Field(description=f"The codes of levels. {FLAT}", examples=[[0, 3, 1, 2]])
     hole: list[Annotated[bool, Field(strict=True)]] = Field(
-        description="Which pixels are unknown, row by row.", examples=[[False, True, True, False]]
+        description="True for pixels to inpaint, row by row.", examples=[[False, True, True, False]]
     )
-    n: int = Field(default=3, ge=1, strict=True, description="How many completions.")
+    n: int = Field(default=3, ge=1, strict=True, description="Number of completions.")
     temperature: float = Field(default=1.0, gt=0, le=100, strict=True, allow_inf_nan=False)
     seed: Seed = None
 
 
 class ImageSampleRequest(Message):
-    """Images to be drawn."""
+    """Images to sample."""
 
     n: int = Field(default=3, ge=1, strict=True)
     seed: Seed = None
 
 
 class ImageLogProbRequest(Message):
-    """Images whose likelihood is asked."""
+    """Images to score."""
 
     images: list[Codes] = Field(min_length=1, description=FLAT, examples=[[[0, 3, 1, 2]]])
     hole: list[Annotated[bool, Field(strict=True)]] | None = Field(
-        default=None, description="Which pixels are asked, given all others; all by default."
+        default=None, description="True for pixels to query, given all others; all by default."
     )
 
 
@@ -56,7 +64,7 @@ class ImagesAnswer(BaseModel):
 
 
 class ImageLogProbAnswer(BaseModel):
-    """In nats."""
+    """Log-likelihoods in nats."""
 
     log_prob: list[float]
 
@@ -66,7 +74,7 @@ class ImageAnswer(BaseModel):
 
     domain: Literal["image"]
     name: str
-    run: str = Field(description="The folder to load it from, as the server was told it.")
+    run: str = Field(description="Run folder of the model.")
     height: int
     width: int
     channels: int
@@ -76,7 +84,7 @@ class ImageAnswer(BaseModel):
 
 
 class Hole(NamedTuple):
-    """Images, what is unknown in them, and how it is painted."""
+    """Images, their hole, and options of inpainting."""
 
     images: Sequence[Sequence[int]]
     hole: Sequence[bool] | None
@@ -84,27 +92,27 @@ class Hole(NamedTuple):
 
 
 class ImageAnswering:
-    """What a model of images answers.
+    """Answers queries of a model of images.
 
     Args:
-        model: Fitted.
+        model: Fitted model.
     """
 
     def __init__(self, model: ImageModel) -> None:
         self.model, self.shape = model, model.fitted_shape()
 
     def inpaint(self, questions: Sequence[Hole]) -> list[Any]:
-        """Completions; each question has a seed of its own, and so a walk of its own."""
+        """Inpaints; each query has a seed of its own, and so passes of its own."""
         return [self._or_error(self._inpainted, question) for question in questions]
 
     def sample(self, questions: Sequence[tuple[int, int | None]]) -> list[Any]:
-        """Images."""
+        """Samples images."""
         return [
             self.model.sample(n, random_state=seed).reshape(n, -1).tolist() for n, seed in questions
         ]
 
     def log_prob(self, questions: Sequence[Hole]) -> list[Any]:
-        """The likelihoods of images, or of what is in their holes."""
+        """Returns the log-likelihoods of images, or of their holes."""
         return [self._or_error(self._likelihood, question) for question in questions]
 
     def _inpainted(self, question: Hole) -> list[list[int]]:
@@ -154,9 +162,9 @@ class ImageAnswering:
             return error
 
 
-def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRouter:
-    """The routes for one model, under the name that the page shows and the folder to load."""
-    answering, limits = ImageAnswering(model), desk.limits
+def image_routes(model: ImageModel, dispatcher: Dispatcher, *, name: str, run: str) -> APIRouter:
+    """Returns the routes of one model, under the name and the run folder that the page shows."""
+    answering, limits = ImageAnswering(model), dispatcher.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     height, width, channels = answering.shape
     about = {
@@ -168,11 +176,11 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
         "channels": channels,
         "levels": model.levels_,
         "parameters": model.fitted().num_parameters,
-        "limits": limits.told,
+        "limits": limits.public,
     }
 
     def portions(pixels: int, n: int, seed: int | None) -> list[tuple[int, int | None]]:
-        """How many images are painted at a time, and the seed of each time."""
+        """Returns the number of images in each part of a request, and the seed of the part."""
         limits.check_values(pixels * channels * n, "values of pixels")
         size = max(1, VALUES_AT_ONCE // max(1, pixels * channels))
         return [
@@ -182,12 +190,12 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
 
     @router.get("/model", response_model=ImageAnswer)
     async def read_model() -> Response:
-        """The shape of the images, and how many levels a pixel has."""
+        """Returns the shape of the images, and the number of levels of a pixel."""
         return answer(about)
 
     @router.post("/inpaint", response_model=ImagesAnswer)
     async def ask_inpaint(request: InpaintRequest) -> Response:
-        """Completions of an image with a hole."""
+        """Inpaints the hole of an image."""
         limits.check_size(draws=request.n)
         questions = [
             Hole(
@@ -197,23 +205,23 @@ def image_routes(model: ImageModel, desk: Desk, *, name: str, run: str) -> APIRo
             )
             for n, seed in portions(sum(request.hole), request.n, request.seed)
         ]
-        found = await desk.ask_in_turn(answering.inpaint, questions)
+        found = await dispatcher.ask_in_turn(answering.inpaint, questions)
         return answer({"images": list(itertools.chain(*found))})
 
     @router.post("/sample", response_model=ImagesAnswer)
     async def ask_sample(request: ImageSampleRequest) -> Response:
-        """Images drawn from the model."""
+        """Samples images."""
         limits.check_size(draws=request.n)
         questions = portions(height * width, request.n, request.seed)
-        found = await desk.ask_in_turn(answering.sample, questions)
+        found = await dispatcher.ask_in_turn(answering.sample, questions)
         return answer({"images": list(itertools.chain(*found))})
 
     @router.post("/log_prob", response_model=ImageLogProbAnswer)
     async def ask_log_prob(request: ImageLogProbRequest) -> Response:
-        """The log-likelihoods of images, or of what is in their holes."""
+        """Returns the log-likelihoods of images, or of their holes."""
         limits.check_size(rows=len(request.images))
         question = Hole(request.images, request.hole, {})
-        found = await desk.ask(answering.log_prob, question)
+        found = await dispatcher.ask(answering.log_prob, question)
         return answer({"log_prob": found})
 
     return router

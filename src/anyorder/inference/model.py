@@ -1,7 +1,7 @@
-"""One model: variables, a network, conditionals on top of it, and the protocol that walks.
+"""The model: variables, a network, conditionals on top of it, and a decomposition protocol.
 
-Which of the two kinds of network it holds is hidden here: `factors` gives the log probability of
-every edge on the path of every row's question, in one pass or in as many as it takes.
+It hides which of the two kinds of network it holds: `factors` returns the log probability of every
+edge on the path of every row's query, in one pass or in as many as it takes.
 """
 
 from typing import Any, NamedTuple
@@ -17,22 +17,22 @@ from anyorder.networks.paths import alike, edge_places, path_lists
 from anyorder.variables import Schema
 
 GPU_ROWS = 256
-"""Rows of a pass while answering on a GPU: keeps memory flat, and the GPU busy."""
+"""Rows of a pass in inference on a GPU: keeps memory flat, and the GPU busy."""
 
 CPU_ACTIVATIONS = 1_200_000
-"""Numbers of the residual stream of a pass on a CPU: more do not stay in its cache."""
+"""Numbers in the residual stream of a pass on a CPU: more do not stay in its cache."""
 
 
 class Factors(NamedTuple):
-    """The factors of the questions of a batch, in order of row and then of step."""
+    """The factors of the queries of a batch, in order of row and then of step."""
 
     log_prob: Tensor  # (edges,) log p(x_target | all before it)
     row: Tensor  # (edges,) the row of the batch
-    step: Tensor  # (edges,) how many query variables are known before
+    step: Tensor  # (edges,) number of query variables before it on the path
     target: Tensor  # (edges,) the variable that is predicted
 
     def totals(self, rows: int) -> Tensor:
-        """The log-likelihood of each row, in doubles because thousands of terms are added."""
+        """Returns the log-likelihood of each row, in doubles: thousands of terms are added."""
         total = torch.zeros(rows, dtype=torch.float64, device=self.log_prob.device)
         return total.index_add_(0, self.row, self.log_prob.double())
 
@@ -42,9 +42,9 @@ class AnyOrderModel(nn.Module):
 
     Args:
         schema: The variables.
-        network: Masked or path.
-        conditionals: From the features of edges and their variables to distributions.
-        protocol: How questions are taken apart.
+        network: Masked or path network.
+        conditionals: Head, from the features of edges and their variables to distributions.
+        protocol: Decomposition of a query into a path.
     """
 
     def __init__(
@@ -85,27 +85,27 @@ class AnyOrderModel(nn.Module):
 
     @property
     def num_variables(self) -> int:
-        """N: how many variables can be asked."""
+        """N, the number of variables that can be queried."""
         return self.schema.num_variables
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers were trained."""
+        """Number of trained parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.parameters()).device
 
     @property
     def is_one_pass(self) -> bool:
-        """Whether a question takes one pass, rather than one for each variable asked."""
+        """True if a query takes one pass, rather than one for each variable queried."""
         return isinstance(self.network, PathNetwork)
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows a pass has while answering, unless told otherwise."""
+        """Default number of rows of a pass in inference."""
         if self.device.type != "cpu":
             return GPU_ROWS
         return max(1, CPU_ACTIVATIONS // (self.network.width * self.num_variables))
@@ -119,13 +119,13 @@ class AnyOrderModel(nn.Module):
         rank: Tensor,
         max_batch: int | None = None,
     ) -> Factors:
-        """The log probabilities of all edges on the paths of the questions (Alg. 2 of the paper).
+        """Returns the log probabilities of all edges on the paths of queries (Alg. 2 of the paper).
 
         Args:
             x: Values. Shape ``(batch, vars)``.
             query: Shape ``(batch, vars)``.
             given: Shape ``(batch, vars)``.
-            rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
+            rank: Position of each variable on its row's path. Shape ``(batch, vars)``.
             max_batch: Rows of a pass; `rows_at_once` by default.
         """
         network, max_batch = self.network, max_batch or self.rows_at_once
@@ -142,30 +142,30 @@ class AnyOrderModel(nn.Module):
         return Factors(*(column[order] for column in found))
 
     def predict(self, x: Tensor, observed: Tensor, targets: Tensor) -> Distribution:
-        """The conditionals p(x_i | x_observed) of some variables of each row.
+        """Returns the conditionals p(x_i | x_observed) of some variables of each row.
 
         Args:
             x: Values; those that are not observed are not read. Shape ``(batch, vars)``.
             observed: Shape ``(batch, vars)``.
-            targets: Which variables. Shape ``(batch, targets)``.
+            targets: Variables to predict. Shape ``(batch, targets)``.
 
         Returns:
-            A distribution an entry of `targets`.
+            A distribution for each entry of `targets`.
         """
         return self.distribution(self.features(x, observed, targets), targets)
 
     def distribution(self, features: Features, variables: Tensor) -> Distribution:
-        """The conditionals of edges, from their features.
+        """Returns the conditionals of edges, from their features.
 
         Args:
-            features: From `features`, `ask`, or the edges of a path. Shape ``(..., width)``.
-            variables: The variable of each edge. Shape ``(...)``.
+            features: Features from `features`, `ask`, or a path. Shape ``(..., width)``.
+            variables: Variable of each edge. Shape ``(...)``.
         """
         found: Distribution = features.read_by(self.conditionals, variables)
         return found
 
     def features(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Features:
-        """Features that the conditionals of `predict` are read from; of all variables by default.
+        """Returns the inputs of the conditionals of `predict`; of all variables by default.
 
         Shape ``(batch, targets, width)``.
         """
@@ -176,7 +176,7 @@ class AnyOrderModel(nn.Module):
         return self.ask(self.network.encode(x, observed), targets)
 
     def ask(self, state: Any, variables: Tensor) -> Features:
-        """Features of variables from the state of a path network; see `PathNetwork.ask`."""
+        """Returns features of variables from the state of a path network; see `PathNetwork.ask`."""
         network = self.network
         assert isinstance(network, PathNetwork)
         return Features(network.ask(state, variables), network.message(state, variables))
@@ -184,7 +184,7 @@ class AnyOrderModel(nn.Module):
     def _walk(
         self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor, max_batch: int
     ) -> Factors:
-        """One pass an edge: the steps of all walks are the rows of batches."""
+        """Evaluates each edge in a pass of its own; the steps of all paths are batched."""
         path, num_asked = path_lists(query, rank)
         row, step = edge_places(num_asked)
         target = path[row, step]
@@ -202,15 +202,15 @@ class AnyOrderModel(nn.Module):
         *,
         max_batch: int | None = None,
     ) -> Tensor:
-        """Log probabilities of variables at chosen steps of walks; a pass for each step.
+        """Returns log probabilities of variables at chosen steps of paths; a pass for each step.
 
         Args:
             x: Values. Shape ``(batch, vars)``.
             query: Shape ``(batch, vars)``.
             given: Shape ``(batch, vars)``.
-            rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
-            edges: Rows ``(edges,)``, how many steps of their paths are known ``(edges,)``, and the
-                variables that are asked there ``(edges, targets)``.
+            rank: Position of each variable on its row's path. Shape ``(batch, vars)``.
+            edges: Rows ``(edges,)``, numbers of observed steps of their paths ``(edges,)``, and the
+                variables to predict there ``(edges, targets)``.
             max_batch: Rows of a pass; `rows_at_once` by default.
 
         Returns:
@@ -221,10 +221,10 @@ class AnyOrderModel(nn.Module):
         parts = [torch.zeros(target[:0].shape, device=x.device)]
         for start in range(0, len(row), at_once):
             part = slice(start, start + at_once)
-            rows, asked = row[part], target[part]
+            rows, targets = row[part], target[part]
             observed = given[rows] | (query[rows] & (rank[rows] < step[part, None]))
-            features, flat = self.features(x[rows], observed, asked), asked.flatten()
+            features, flat = self.features(x[rows], observed, targets), targets.flatten()
             law = self.distribution(features.map(lambda part: part.flatten(0, 1)), flat)
-            log_prob = law.log_prob(x[rows[:, None], asked].flatten())
-            parts.append(log_prob.view_as(asked))
+            log_prob = law.log_prob(x[rows[:, None], targets].flatten())
+            parts.append(log_prob.view_as(targets))
         return torch.cat(parts)

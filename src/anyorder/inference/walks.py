@@ -1,7 +1,7 @@
-"""Walking along paths, one variable after another: what drawing, and evidence by regions, do.
+"""Walks along paths, one variable after another, for sampling and for evidence by regions.
 
-A step gives the conditional of the next variable of every draw whose path goes on; the values that
-are chosen for it are seen by the steps that follow.
+A step yields the conditional of the next variable of every sample whose path goes on. The caller
+chooses values for it, which are evidence for the steps that follow.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from anyorder.networks.contracts import MaskedNetwork
 from anyorder.networks.paths import path_lists
 
 Step = tuple[Tensor, Tensor, Distribution]
-"""Rows of the batch of draws, the variable that each draws next, and its conditional."""
+"""Rows of the batch of samples, the next variable of each, and its conditional."""
 
 
 def walk(
@@ -28,88 +28,88 @@ def walk(
     n: int = 1,
     cache: bool = True,
 ) -> Iterator[Step]:
-    """The steps of all draws; whoever takes one writes the values that it chose into `filled`.
+    """Yields the steps of all samples; the caller writes the values that it chose into `filled`.
 
     Args:
         model: The model.
-        filled: Values of the draws, those of a row neighbours. Shape ``(batch * n, columns)``.
-        query: What is drawn. Shape ``(batch, vars)``.
-        given: What is known. Shape ``(batch, vars)``.
-        rank: The place of each variable on its row's path. Shape ``(batch, vars)``.
-        n: Draws a row.
-        cache: Whether a path network keeps its keys and values between steps.
+        filled: Values of the samples, those of a row neighbours. Shape ``(batch * n, columns)``.
+        query: Variables to sample. Shape ``(batch, vars)``.
+        given: Evidence. Shape ``(batch, vars)``.
+        rank: Position of each variable on its row's path. Shape ``(batch, vars)``.
+        n: Samples of each row.
+        cache: If True, a path network keeps its keys and values between steps.
     """
     steps = _cached_steps if cache and model.is_one_pass else _plain_steps
     return steps(model, filled, query, given, rank, n)
 
 
 def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Step by step: the rows whose path goes on, and the next variable of each."""
-    path, num_asked = path_lists(query, rank)
-    shortest, longest = (int(number) for number in num_asked.aminmax())
+    """Yields, step by step, the rows whose path goes on, and the next variable of each."""
+    path, lengths = path_lists(query, rank)
+    shortest, longest = (int(number) for number in lengths.aminmax())
     rows = torch.arange(len(path), device=path.device)
     for step in range(longest):
         if step < shortest:  # all of them, without a search that costs more than a small network
             yield rows, path[:, step]
             continue
-        going = (num_asked > step).nonzero().squeeze(1)
+        going = (lengths > step).nonzero().squeeze(1)
         yield going, path[going, step]
 
 
-def _draws(rows: Tensor, n: int) -> Tensor:
-    """The places of all draws of some rows."""
+def _samples(rows: Tensor, n: int) -> Tensor:
+    """Returns the places of all samples of some rows."""
     if n == 1:
         return rows
     return (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
 
 
-def _for_draws(targets: Tensor, n: int) -> Tensor:
-    """What all draws of each row have in common, for each of them."""
+def _for_samples(targets: Tensor, n: int) -> Tensor:
+    """Repeats an entry of each row for each of its samples."""
     return targets if n == 1 else targets.repeat_interleave(n)
 
 
 def _plain_steps(
     model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
 ) -> Iterator[Step]:
-    """Each step is a pass of its own, over all that is known by then."""
+    """Yields steps that are a pass of their own each, over all values chosen before."""
     evidence, ranks = (tensor.repeat_interleave(n, dim=0) for tensor in (given, rank))
-    told = torch.zeros_like(evidence)
+    chosen = torch.zeros_like(evidence)
     for rows, targets in _paths(query, rank):
-        draws, wanted = _draws(rows, n), _for_draws(targets, n)
-        known = (filled[draws], told[draws], evidence[draws], ranks[draws])
-        yield draws, wanted, _next(model, *known, wanted)
-        told[draws, wanted] = True
+        samples, target = _samples(rows, n), _for_samples(targets, n)
+        known = (filled[samples], chosen[samples], evidence[samples], ranks[samples])
+        yield samples, target, _next(model, *known, target)
+        chosen[samples, target] = True
 
 
 def _next(
-    model: AnyOrderModel, x: Tensor, told: Tensor, given: Tensor, rank: Tensor, wanted: Tensor
+    model: AnyOrderModel, x: Tensor, chosen: Tensor, given: Tensor, rank: Tensor, target: Tensor
 ) -> Distribution:
-    """The conditional of the next variable of each path, without a cache."""
+    """Returns the conditional of the next variable of each path, without a cache."""
     if isinstance(model.network, MaskedNetwork):
-        return model.distribution(model.features(x, given | told, wanted[:, None])[:, 0], wanted)
-    path = model.network(x, told.scatter(1, wanted[:, None], True), given, rank)
-    return model.distribution(path.edges[path.target == wanted[path.row]], wanted)
+        return model.distribution(model.features(x, given | chosen, target[:, None])[:, 0], target)
+    path = model.network(x, chosen.scatter(1, target[:, None], True), given, rank)
+    return model.distribution(path.edges[path.target == target[path.row]], target)
 
 
 def _cached_steps(
     model: AnyOrderModel, filled: Tensor, query: Tensor, given: Tensor, rank: Tensor, n: int
 ) -> Iterator[Step]:
-    """The evidence is encoded once; a step tells the last draw and asks the next variable."""
+    """Encodes the evidence once; a step adds the last value to the state, and predicts the next."""
     network = model.network
     assert not isinstance(network, MaskedNetwork)
     state = network.encode(filled[::n], given).expand(n)
     alive = torch.arange(len(query), device=query.device)
-    draws = _draws(alive, n)
-    told: Tensor | None = None
+    samples = _samples(alive, n)
+    last: Tensor | None = None
     for rows, targets in _paths(query, rank):
-        wanted = _for_draws(targets, n)
+        target = _for_samples(targets, n)
         if len(rows) < len(alive):
             kept = torch.searchsorted(alive, rows)
             state = state.select(kept)
-            told = None if told is None else told[_draws(kept, n)]
-            alive, draws = rows, _draws(rows, n)
-        if told is not None:
-            state = network.tell(state, told[:, None], filled[draws, told][:, None])
-        features = model.ask(state, wanted[:, None])
-        yield draws, wanted, model.distribution(features[:, 0], wanted)
-        told = wanted
+            last = None if last is None else last[_samples(kept, n)]
+            alive, samples = rows, _samples(rows, n)
+        if last is not None:
+            state = network.tell(state, last[:, None], filled[samples, last][:, None])
+        features = model.ask(state, target[:, None])
+        yield samples, target, model.distribution(features[:, 0], target)
+        last = target

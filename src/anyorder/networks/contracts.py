@@ -1,8 +1,8 @@
-"""What a network promises. There are two contracts, and a model hides which one it holds.
+"""Contracts of networks. There are two, and a model hides which one it holds.
 
-A *masked* network sees an observed set and gives features for every variable: a question about |u|
-variables takes |u| passes. A *path* network is causal along the path of a question, so one pass
-gives the features of all its factors; or it walks the path step by step with a cache.
+A *masked* network reads an observed set and returns features for every variable: a query of |u|
+variables takes |u| passes. A *path* network is causal along the path of a query, so one pass
+returns the features of all its factors; or it walks the path step by step with a cache.
 """
 
 from abc import ABC, abstractmethod
@@ -21,12 +21,12 @@ class MaskedNetwork(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Features from which the conditionals read p(x_i | x_observed).
+        """Returns features from which the conditionals read p(x_i | x_observed).
 
         Args:
             x: Values; those that are not observed are not read. Shape ``(batch, vars)``.
-            observed: True where the value is known. Shape ``(batch, vars)``.
-            targets: The variables that are wanted, ``(batch, targets)``; all by default.
+            observed: True for observed variables. Shape ``(batch, vars)``.
+            targets: Variables to predict, ``(batch, targets)``; all by default.
 
         Returns:
             Shape ``(batch, vars, width)`` or ``(batch, targets, width)``.
@@ -123,7 +123,7 @@ class PathFeatures(NamedTuple):
 
     features: Tensor  # (edges, width)
     row: Tensor  # (edges,) the row of the batch
-    step: Tensor  # (edges,) how many query variables are known before, 0 .. |query| - 1
+    step: Tensor  # (edges,) number of query variables before it on the path, 0 .. |query| - 1
     target: Tensor  # (edges,) the variable that is predicted
     prior: PriorMessage | None = None  # of the edges
 
@@ -137,11 +137,11 @@ class State(Protocol):
     """Memory of a path network for a batch of paths."""
 
     def expand(self, draws: int) -> Self:
-        """The state of `draws` continuations of each row, neighbours in the batch."""
+        """Returns the state of `draws` samples of each row, neighbours in the batch."""
         ...
 
     def select(self, rows: Tensor) -> Self:
-        """The state of some of the rows, with all their draws."""
+        """Returns the state of some of the rows, with all their samples."""
         ...
 
 
@@ -149,35 +149,35 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class PathNetwork(nn.Module, ABC, Generic[StateT]):
-    """Features of all factors of a question in one pass, or one by one with a cache."""
+    """Features of all factors of a query in one pass, or one by one with a cache."""
 
     width: int
 
     has_prior: ClassVar[bool] = False
-    """Whether a prior's message comes with the features."""
+    """True if a prior's message comes with the features."""
 
     walks_any_order: ClassVar[bool] = True
-    """Whether a path may take its variables in any order."""
+    """True if a path may take its variables in any order."""
 
     asks_many: bool = True
-    """Whether many variables can be asked of one state for little more than one."""
+    """True if one state predicts many variables for little more than the cost of one."""
 
     @abstractmethod
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
-        """Features of every factor of p(x_query | x_given): Alg. 1 of the paper in one pass.
+        """Returns features of every factor of p(x_query | x_given): the paper's Alg. 1 in one pass.
 
         Args:
             x: Values; those in neither set, and the last of the path, are not read.
                 Shape ``(batch, vars)``.
             query: True for the variables of the query. Shape ``(batch, vars)``.
             given: True for the variables of the evidence. Shape ``(batch, vars)``.
-            rank: The path takes the query from its least rank up.
+            rank: Ranks of the variables; the path takes the query from its least rank up.
                 Shape ``(vars,)`` or ``(batch, vars)``.
         """
 
     @abstractmethod
     def encode(self, x: Tensor, given: Tensor) -> StateT:
-        """Encodes the evidence, once for all questions and draws.
+        """Encodes the evidence, once for all queries and samples.
 
         Args:
             x: Values; those that are not given are not read. Shape ``(batch, vars)``.
@@ -186,27 +186,28 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
 
     @abstractmethod
     def ask(self, state: StateT, variables: Tensor) -> Tensor:
-        """Features of variables given the evidence and all that was told.
+        """Returns features of variables, given the evidence and the values of the path so far.
 
         Args:
-            state: From ``encode`` or ``tell``.
-            variables: Shape ``(tokens,)``, the same for the batch, or ``(batch, tokens)``.
+            state: State from ``encode`` or ``tell``.
+            variables: Variables to predict. Shape ``(tokens,)``, the same for the batch, or
+                ``(batch, tokens)``.
 
         Returns:
             Shape ``(batch, tokens, width)``.
         """
 
     def message(self, state: StateT, variables: Tensor) -> PriorMessage | None:
-        """Message of a prior about the same variables, if the network is joined with one."""
+        """Returns the message of a prior about the same variables, if the network has one."""
         del state, variables
         return None
 
     @abstractmethod
     def tell(self, state: StateT, variables: Tensor, values: Tensor) -> StateT:
-        """Continues the path by variables with known values, in place.
+        """Extends the path by variables and their values, in place.
 
         Args:
-            state: From ``encode`` or an earlier ``tell``.
-            variables: In the order of the path. Shape ``(tokens,)`` or ``(batch, tokens)``.
+            state: State from ``encode`` or an earlier ``tell``.
+            variables: Variables in path order. Shape ``(tokens,)`` or ``(batch, tokens)``.
             values: Shape ``(batch, tokens)``.
         """

@@ -1,4 +1,4 @@
-"""Several path networks as one: their features side by side."""
+"""An ensemble of path networks as one network, with concatenated features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from anyorder.variables import Schema
 
 @dataclass
 class EnsembleState:
-    """What each member remembers."""
+    """States of the ensemble members."""
 
     members: list[Any]
 
@@ -27,11 +27,11 @@ class EnsembleState:
 
 
 class EnsembleNetwork(PathNetwork[EnsembleState]):
-    """Asks every member, and joins what they say; `AveragedConditionals` reads it.
+    """Concatenates the features of the ensemble members; `AveragedConditionals` reads them.
 
     Args:
         schema: The variables.
-        members: Trained apart.
+        members: Networks that were trained apart.
     """
 
     def __init__(self, schema: Schema, members: Sequence[PathNetwork[Any]]) -> None:
@@ -42,11 +42,11 @@ class EnsembleNetwork(PathNetwork[EnsembleState]):
 
     @property
     def members(self) -> list[Any]:
-        """The members, in order."""
+        """The ensemble members, in order."""
         return list(self.parts)
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
-        """Features of every factor; see `PathNetwork.forward`."""
+        """Returns features of every factor; see `PathNetwork.forward`."""
         paths = [member(x, query, given, rank) for member in self.members]
         return paths[0]._replace(features=torch.cat([path.features for path in paths], dim=-1))
 
@@ -55,11 +55,11 @@ class EnsembleNetwork(PathNetwork[EnsembleState]):
         return EnsembleState([member.encode(x, given) for member in self.members])
 
     def ask(self, state: EnsembleState, variables: Tensor) -> Tensor:
-        """Features of variables; see `PathNetwork.ask`."""
-        asked = zip(self.members, state.members, strict=True)
-        return torch.cat([member.ask(own, variables) for member, own in asked], dim=-1)
+        """Returns features of variables; see `PathNetwork.ask`."""
+        pairs = zip(self.members, state.members, strict=True)
+        return torch.cat([member.ask(own, variables) for member, own in pairs], dim=-1)
 
     def tell(self, state: EnsembleState, variables: Tensor, values: Tensor) -> EnsembleState:
-        """Notes known values; see `PathNetwork.tell`."""
-        told = zip(self.members, state.members, strict=True)
-        return EnsembleState([member.tell(own, variables, values) for member, own in told])
+        """Extends the path; see `PathNetwork.tell`."""
+        pairs = zip(self.members, state.members, strict=True)
+        return EnsembleState([member.tell(own, variables, values) for member, own in pairs])

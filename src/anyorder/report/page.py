@@ -1,6 +1,6 @@
-"""A page of HTML that needs nothing else: sections of words, tables and pictures.
+"""A self-contained HTML page: sections of paragraphs, lists, tables and pictures.
 
-How a page looks: on a desk, on a phone, in the dark, and on paper.
+`STYLE` covers wide and narrow screens, dark mode and print.
 """
 
 import base64
@@ -63,14 +63,14 @@ figcaption { color: var(--quiet); font-size: .9rem; max-width: 44rem; margin-top
 
 
 SHARPNESS, PIXELS_AN_INCH = 160, 96
-"""Dots of a picture an inch, and those of a screen."""
+"""Dots per inch of a picture, and of a screen."""
 
 
 class Block(Protocol):
-    """Something that a section shows."""
+    """A part of a section."""
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         ...
 
 
@@ -81,7 +81,7 @@ class Words:
     text: str
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         return f"<p>{escape(self.text)}</p>"
 
 
@@ -92,7 +92,7 @@ class Points:
     sentences: Sequence[str]
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.sentences)
         return f"<ul>{items}</ul>"
 
@@ -104,13 +104,13 @@ class Code:
     text: str
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         return f"<pre>{escape(self.text)}</pre>"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table; columns that `numbers` names stand to the right."""
+    """A table; columns that `numbers` names are aligned to the right."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -118,7 +118,7 @@ class Grid:
     caption: str = ""
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         kinds = [' class="number"' if title in self.numbers else "" for title in self.titles]
         head = "".join(
             f'<th scope="col"{kind}>{escape(title)}</th>'
@@ -139,13 +139,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with what it shows in words.
+    """A picture with alternative text and a caption.
 
     Args:
-        source: A figure of matplotlib, or the bytes of a PNG file.
-        alt: What is to be seen, for those who cannot see it.
-        caption: What it means.
-        pixelated: Whether its pixels are to stay sharp when it is enlarged.
+        source: Figure of matplotlib, or the bytes of a PNG file.
+        alt: Alternative text: what the picture shows.
+        caption: Line below it: what it means.
+        pixelated: If True, pixels stay sharp when it is enlarged.
     """
 
     source: Any
@@ -154,17 +154,17 @@ class Picture:
     pixelated: bool = False
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         return f"<figure>{self.image()}{_caption(self.caption)}</figure>"
 
     def image(self) -> str:
-        """As HTML, without the caption."""
+        """Returns it as HTML, without the caption."""
         kind = ' class="pixels"' if self.pixelated else f' style="width: {self._width()}px"'
         data = base64.b64encode(self._png()).decode()
         return f'<img{kind} alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
 
     def _width(self) -> int:
-        """Of a figure, on a screen: its letters are then as large as those around it."""
+        """Returns the width on a screen at which letters are as large as those around it."""
         return round(self.source.get_figwidth() * PIXELS_AN_INCH)
 
     def _png(self) -> bytes:
@@ -183,7 +183,7 @@ class Panels:
     caption: str = ""
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         images = "".join(picture.image() for picture in self.pictures)
         return f'<figure><div class="panels">{images}</div>{_caption(self.caption)}</figure>'
 
@@ -201,27 +201,27 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """What links to it are called."""
+        """Target of links to it."""
         return "".join(c if c.isalnum() else "-" for c in self.title.lower()).strip("-")
 
     def html(self) -> str:
-        """As HTML."""
+        """Returns it as HTML."""
         blocks = "\n".join(block.html() for block in self.blocks)
         return f'<section id="{self.anchor}"><h2>{escape(self.title)}</h2>\n{blocks}\n</section>'
 
 
 @dataclass(frozen=True)
 class Page:
-    """The whole: what it is about, its sections, and a table of them."""
+    """The whole page: title, facts, table of contents and sections."""
 
     title: str
     subtitle: str
     sections: Sequence[Section]
     facts: Sequence[tuple[str, str]] = field(default_factory=tuple)
-    """Numbers that are worth large letters: what each is, and the number."""
+    """Names and values that stand in large letters at the top."""
 
     def html(self) -> str:
-        """The document."""
+        """Returns the document."""
         links = "".join(
             f'<li><a href="#{part.anchor}">{escape(part.title)}</a></li>' for part in self.sections
         )

@@ -1,7 +1,4 @@
-"""The pictures of a report; they need matplotlib.
-
-Sections that the reports of all domains share.
-"""
+"""Sections and pictures that the reports of all domains share; they need matplotlib."""
 
 import json
 import math
@@ -32,22 +29,23 @@ from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, 
 from anyorder.training.progress import read_metrics
 
 REAL, DRAWN = "#2458a6", "#e0812b"
-"""Blue and orange: told apart by most people who see few colours."""
+"""Blue and orange, which most colour-blind people can tell apart."""
 
 BINS, MOST_LEVELS, FEW_LEVELS, DOTS = 24, 8, 4, 400
-"""Bars of a number, levels of a category that are shown, and named beside a cloud, and its dots."""
+"""Greatest number of histogram bars, of levels in a bar chart, of named levels beside a scatter
+plot, and of its dots."""
 
 FEWEST_BINS = 6
-"""Of few rows: in more bars, chance would look like structure."""
+"""Least number of histogram bars; with few rows, more would show noise."""
 
 CUT = 0.005
-"""The share of the rows to each side that a histogram leaves out: outliers would flatten it."""
+"""Share of the rows at each end that a histogram leaves out: outliers would flatten it."""
 
 
 def curve_figures(
     curves: Mapping[str, Sequence[tuple[float, float]]], units: str
 ) -> dict[str, Figure]:
-    """How a training went: for each name, (minutes, value)."""
+    """Plots training curves: for each name, points (minutes, value)."""
     found = {}
     for name, points in curves.items():
         figure = found[name] = Figure(figsize=(NARROW, 2.6), layout="constrained")
@@ -62,8 +60,8 @@ def curve_figures(
     return found
 
 
-def worth_figure(found: Mapping[str, Estimate], units: str) -> Figure:
-    """How surprising a cell is, by how much is given; bars of two standard errors."""
+def evidence_figure(found: Mapping[str, Estimate], units: str) -> Figure:
+    """Plots the surprise of a cell by how much is given; bars of two standard errors."""
     # Amounts stand above each other, where there is room for their names on a phone too.
     figure = Figure(figsize=(NARROW, 0.4 * len(found) + 0.9), layout="constrained")
     axes = figure.subplots()
@@ -82,7 +80,7 @@ def worth_figure(found: Mapping[str, Estimate], units: str) -> Figure:
 
 
 def column_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[str, Figure]:
-    """The distribution of each column, of rows and of draws."""
+    """Plots the distribution of each column, of real rows and of samples."""
     found = {}
     for name in real.columns:
         figure = found[name] = Figure(figsize=(2.8, 2.1), layout="constrained")
@@ -100,13 +98,13 @@ def column_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[str, Figure]
 
 
 def pair_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[tuple[str, str], Figure]:
-    """Clouds of each pair of columns: rows, and beside them draws, on the same axes."""
+    """Plots each pair of columns: real rows, and beside them samples, on the same axes."""
     found = {}
     values = {name: _places(real[name], drawn[name]) for name in real.columns}
     for across, down in combinations(real.columns, 2):
         figure = found[across, down] = Figure(figsize=(NARROW, 2.3), layout="constrained")
         places = figure.subplots(1, 2, sharex=True, sharey=True)
-        kinds = zip(places, ("rows", "draws"), (REAL, DRAWN), strict=True)
+        kinds = zip(places, ("rows", "samples"), (REAL, DRAWN), strict=True)
         for part, (axes, title, colour) in enumerate(kinds):
             axes.scatter(
                 values[across][part][:DOTS],
@@ -127,7 +125,7 @@ def pair_figures(real: pd.DataFrame, drawn: pd.DataFrame) -> dict[tuple[str, str
 
 
 def _ticks(axis: Any, values: pd.Series, **options: Any) -> None:
-    """Few of a number, the names of levels if they are few, and none otherwise."""
+    """Sets few ticks for a number, the names of levels if they are few, and none otherwise."""
     levels = [] if is_number(values) else _levels(values)
     if types.is_datetime64_any_dtype(values.dtype) or len(levels) > FEW_LEVELS:
         axis.set_ticks([])
@@ -139,14 +137,14 @@ def _ticks(axis: Any, values: pd.Series, **options: Any) -> None:
 
 
 def is_number(values: pd.Series) -> bool:
-    """Whether a column is drawn as a number; dates are."""
+    """Returns whether a column is plotted as a number; dates are."""
     if types.is_bool_dtype(values.dtype):
         return False
     return types.is_numeric_dtype(values.dtype) or types.is_datetime64_any_dtype(values.dtype)
 
 
 def _plain(values: pd.Series) -> Any:
-    """Numbers without gaps; dates in days since 1970, as matplotlib counts them."""
+    """Returns numbers without missing values; dates in days since 1970, as matplotlib has them."""
     there = values.dropna()
     if types.is_datetime64_any_dtype(there.dtype):
         first = pd.Timestamp(0, tz=there.dt.tz)
@@ -155,7 +153,7 @@ def _plain(values: pd.Series) -> Any:
 
 
 def _places(real: pd.Series, drawn: pd.Series) -> tuple[Any, Any]:
-    """Both as numbers; levels are spread a little, so that dots do not hide each other."""
+    """Returns both as numbers; levels are jittered, so that dots do not hide each other."""
     if is_number(real):
         return tuple(part.to_numpy() for part in (_numbers(real), _numbers(drawn)))
     levels = {level: place for place, level in enumerate(_levels(real))}
@@ -168,14 +166,14 @@ def _places(real: pd.Series, drawn: pd.Series) -> tuple[Any, Any]:
 
 
 def _numbers(values: pd.Series) -> pd.Series:
-    """As floats, gaps as NaN: the rows of two columns belong together."""
+    """Returns floats with NaN for missing values, so that rows of two columns stay aligned."""
     found = pd.Series(np.nan, values.index, dtype=np.float64)
     found[values.notna()] = _plain(values)
     return found
 
 
 def _levels(values: pd.Series) -> list[Any]:
-    """The most frequent ones."""
+    """Returns the most frequent levels."""
     return list(values.dropna().value_counts().index[:MOST_LEVELS])
 
 
@@ -209,7 +207,7 @@ def _bars(axes: Any, real: pd.Series, drawn: pd.Series) -> None:
 
 
 def _short(levels: Sequence[Any]) -> list[str]:
-    """The names of levels, cut where they are long."""
+    """Returns the names of levels, cut where they are long."""
     names = (str(level) for level in levels)
     return [as_label(name if len(name) <= 12 else f"{name[:11]}…") for name in names]
 
@@ -219,38 +217,37 @@ PACKAGES = ("anyorder", "torch", "numpy", "pandas")
 PLOTS = {
     "coverage": (
         "Share of true values inside their 50%, 80% and 90% intervals, by evidence",
-        "Dots on their lines: intervals hold what they say. Left of them: too narrow. Bars are two "
-        "standard errors.",
+        "Dots on their lines: coverage is as stated. Left of them: intervals are too narrow. Bars "
+        "are two standard errors.",
     ),
     "pit": (
         "Histograms of where true values fall in their predicted distributions",
-        "Where true values fell, in ten parts that were called equally probable: flat is right, a "
-        "U is overconfident, a hill too cautious. In the grey band it may be chance.",
+        "Probability integral transforms in ten bins of equal probability: flat is calibrated, a U "
+        "is overconfident, a hill underconfident. Inside the grey band it may be chance.",
     ),
     "reliability": (
-        "How often the most probable level is right, against how probable it was said to be",
-        "On the diagonal, a stated 80% is right in eight cases of ten; below it, the model is too "
-        "sure. Bars are two standard errors.",
+        "Accuracy of the most probable level against its stated probability",
+        "On the diagonal, a stated 80% is right in eight cases of ten; below it, the model is "
+        "overconfident. Bars are two standard errors.",
     ),
 }
-"""What is to be seen on the pictures of a check, and what it means."""
-
+"""Alternative text and caption of the pictures of a check."""
 
 NATS = (
-    "A nat is the unit of surprise: what was given the probability p surprises by -ln p nats, so "
-    "the toss of a coin by 0.69 (a nat is 1.44 bits)."
+    "Surprise is the negative log-likelihood in nats: -ln p for an outcome of probability p, so "
+    "0.69 for the toss of a coin (a nat is 1.44 bits)."
 )
-"""Said once, where nats are first told of."""
+"""Definition, where nats first occur."""
 
 
-class Asked(NamedTuple):
-    """What a model answered about what it has not seen: numbers, and sections."""
+class Evaluation(NamedTuple):
+    """Numbers and sections about the test data of a model."""
 
     facts: list[tuple[str, str]]
     sections: list[Section]
 
 
-def asked_sections(
+def evaluation_sections(
     model: Any,
     unseen: Any,
     x: Tensor,
@@ -259,17 +256,17 @@ def asked_sections(
     dimension: str,
     seed: int,
     progress: bool,
-) -> Asked:
-    """Asks a model of text or images what all reports tell of them.
+) -> Evaluation:
+    """Evaluates and checks a model of text or images on test data.
 
     Args:
-        model: A fitted estimator with `evaluate` and `check`.
+        model: Fitted estimator with `evaluate` and `check`.
         unseen: A text or images; their test part is read.
-        x: The rows of it that are asked about.
-        cell: What a variable is called.
-        dimension: What bits are counted by.
-        seed: Of the questions.
-        progress: Whether a line shows how the check goes.
+        x: Rows of it to evaluate on.
+        cell: Name of a variable.
+        dimension: Unit that bits are divided by.
+        seed: Seed of the queries.
+        progress: If True, a line shows how far the check is.
     """
     bits = model.evaluate(unseen, rows=len(x), random_state=seed)
     check = model.check(unseen, rows=len(x), random_state=seed, progress=progress)
@@ -277,19 +274,19 @@ def asked_sections(
     worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]
     facts.append(("weights", f"{model.model_.num_parameters:,}"))
-    return Asked(facts, [worth_section(worth, cell), *trust_sections(check)])
+    return Evaluation(facts, [evidence_section(worth, cell), *calibration_sections(check)])
 
 
-def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
-    """Whether probabilities hold, and how far the model agrees with itself.
+def calibration_sections(check: Check, *, seen: bool = False) -> list[Section]:
+    """Returns sections on calibration and on consistency.
 
     Args:
-        check: What was found.
-        seen: Whether it was trained on the rows that it was asked about.
+        check: The findings.
+        seen: True if the model was trained on these rows.
     """
-    asked = f"Asked about {check.rows:,} rows"
+    rows = f"Evaluated on {check.rows:,} rows"
     blocks: list[Block] = [
-        Words(f"{asked}. {SEEN}" if seen else f"{asked} that it should not have seen in training."),
+        Words(f"{rows}. {SEEN}" if seen else f"{rows} that it should not have seen in training."),
         Points(check.calibration_sentences()),
     ]
     drawn = panels(check.numbers, check.categories)
@@ -298,27 +295,27 @@ def trust_sections(check: Check, *, seen: bool = False) -> list[Section]:
             blocks.append(Panels([Picture(figure, alt) for figure in drawn[name]], caption))
     found = [Section("Can its probabilities be trusted?", blocks)]
     if check.gap_sentences():
-        words = Words("The same likelihood, asked for in another way, should be the same number.")
+        words = Words("The same likelihood, computed in another way, should be the same number.")
         agreement = Section("Does it agree with itself?", [words, Points(check.gap_sentences())])
         found.append(agreement)
     return found
 
 
-def worth_section(
+def evidence_section(
     found: Mapping[str, Estimate], cell: str, *, whole: Estimate | None = None
 ) -> Section:
-    """What evidence is worth.
+    """Returns the section on the value of evidence.
 
     Args:
-        found: The surprise of a cell by how much is given.
-        cell: What a cell is called.
-        whole: The log-likelihood of a whole row, if it is told nowhere else.
+        found: Surprise of a cell by how much is given.
+        cell: Name of a cell.
+        whole: Log-likelihood of a whole row, if no other section has it.
     """
     first, last = (list(found.values())[place] for place in (0, -1))
     blocks: list[Block] = [
         Words(
-            f"How surprising one {cell} is, with more and more of the others given. All of them "
-            f"together tell {nats(first.minus(last))} nats about it. {NATS}"
+            f"Surprise of one {cell}, with more and more of the others given. All of them together "
+            f"reduce it by {nats(first.minus(last))} nats. {NATS}"
         )
     ]
     if whole is not None:
@@ -327,22 +324,22 @@ def worth_section(
     alt = "Surprise by amount of evidence: " + ", ".join(
         f"{name} given {part.value:.2f}" for name, part in found.items()
     )
-    blocks.append(Picture(worth_figure(found, f"surprise, nats a {cell}"), alt))
+    blocks.append(Picture(evidence_figure(found, f"surprise, nats a {cell}"), alt))
     return Section("What evidence is worth", blocks)
 
 
 def training_section(
     training: Path | None, law: QueryLaw | None, names: Sequence[str], *, dimension: str
 ) -> Section:
-    """What it was trained for, and how that went.
+    """Returns the section on the query law and the training curves.
 
     Args:
-        training: The folder of the training, if it is there.
-        law: The questions.
-        names: Of the variables.
-        dimension: What bits are counted by.
+        training: Folder of the training; None if there is none.
+        law: Query law of the training.
+        names: Names of the variables.
+        dimension: Unit that bits are divided by.
     """
-    blocks: list[Block] = [Words("It was trained for these questions:")]
+    blocks: list[Block] = [Words("It was trained for these queries:")]
     blocks.append(Points(describe_queries(law, names)))
     curves = read_curves(training)
     if curves:
@@ -360,7 +357,7 @@ def _ends(points: Sequence[tuple[float, float]]) -> str:
 
 
 def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
-    """The loss and the held-out loss of a training as (minutes, bits); of members, the first's."""
+    """Reads training and held-out loss as (minutes, bits); of an ensemble, its first member's."""
     if training is None:
         return {}
     files = sorted(training.rglob("metrics.jsonl"))
@@ -376,7 +373,7 @@ def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
 
 
 def settings_section(settings: Mapping[str, Any]) -> Section:
-    """All that was set, and the versions that wrote this."""
+    """Returns the section on settings and package versions."""
     plain = [(name, _words(value)) for name, value in settings.items() if value is not None]
     versions = [(name, metadata.version(name)) for name in PACKAGES]
     versions.append(("python", platform.python_version()))

@@ -13,9 +13,8 @@ from starlette.exceptions import HTTPException
 import anyorder
 from anyorder.domains import domain_of
 from anyorder.errors import AnyOrderError
-from anyorder.serve.batching import Batcher, Desk
-from anyorder.serve.guard import LOOPBACK, Guard, Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.batching import Batcher, Dispatcher
+from anyorder.serve.limits import LOOPBACK, Guard, Limits, Metrics, RefusalError
 
 MEDIA = {
     ".html": "text/html",
@@ -28,13 +27,13 @@ VALUES = (
     "must be a finite number, a text, true, false or null; in evidence also a list of levels or an "
     'interval such as {"low": 30, "high": 40}.'
 )
-"""What a cell may hold."""
+"""Values that a cell may hold."""
 
 KIND = (
     "The body must come with the header `Content-Type: application/json`; it came with "
     '"{}". With curl: -H "Content-Type: application/json".'
 )
-"""What curl does not say of itself."""
+"""Message for a body without its content type, which curl does not send by itself."""
 
 
 def create_app(
@@ -46,15 +45,15 @@ def create_app(
     name: str = "model",
     run: str | None = None,
 ) -> FastAPI:
-    """The application of one fitted model.
+    """Returns the application of one fitted model.
 
     Args:
-        model: A fitted estimator of any domain.
-        limits: Of a request.
-        token: What requests must bear, if anything.
-        hosts: The names under which it answers without a token.
-        name: What the page calls the model.
-        run: The folder that code of the page loads, if it is not called as the model.
+        model: Fitted estimator of any domain.
+        limits: Limits of a request.
+        token: Token that requests must bear; None for no token.
+        hosts: Host names under which it answers without a token.
+        name: Name of the model on the page.
+        run: Folder that the code on the page loads; `name` by default.
     """
     limits, metrics = limits or Limits(), Metrics()
     step = model.model_.conditionals
@@ -68,23 +67,23 @@ def create_app(
     app = FastAPI(
         title="anyorder",
         version=anyorder.__version__,
-        description="One trained model, asked p(these variables | those variables).",
+        description="Queries p(these variables | those variables) of one trained model.",
         lifespan=lifespan,
         docs_url=None,  # its pages load scripts from elsewhere
         redoc_url=None,
     )
     names = {"name": name, "run": name if run is None else run}
-    app.include_router(domain_of(model).routes(model, Desk(batcher, limits), **names))
+    app.include_router(domain_of(model).routes(model, Dispatcher(batcher, limits), **names))
     _add_page(app)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """That the server is there."""
+        """Returns that the server is up."""
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def read_metrics() -> str:
-        """What the server did, in the text format of Prometheus."""
+        """Returns request and batch counts in the text format of Prometheus."""
         return metrics.to_text()
 
     _explain_errors(app)
@@ -94,7 +93,7 @@ def create_app(
 
 
 def _add_page(app: FastAPI) -> None:
-    """The files of the page by their names: no path of a request is ever opened."""
+    """Serves the files of the page by their names: no path of a request is ever opened."""
     folder = importlib.resources.files("anyorder.serve") / "page"
     files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -114,7 +113,7 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """Every mistake of an asker is a status and a sentence."""
+    """Turns every error of a client into a status and a sentence."""
 
     @app.exception_handler(RefusalError)
     async def refused(_: Request, error: RefusalError) -> JSONResponse:
@@ -141,7 +140,7 @@ def _explain_errors(app: FastAPI) -> None:
 
 
 def _sentence(errors: Sequence[Any]) -> str:
-    """What is wrong with a request, without the request itself, which may hold anything."""
+    """Explains what is wrong with a request, without quoting the request."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return "The body must be JSON."
@@ -158,7 +157,7 @@ def _sentence(errors: Sequence[Any]) -> str:
 
 
 def _shared(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many parts two places begin with alike."""
+    """Returns the number of leading parts that two places share."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((number for number, (a, b) in pairs if a != b), len(one))
 
@@ -168,5 +167,5 @@ def _named(place: Sequence[Any]) -> str:
 
 
 def _plain(sentence: str) -> str:
-    """A sentence that can be sent, even if it quotes half of a pair of surrogates."""
+    """Makes a sentence encodable, even if it quotes half of a pair of surrogates."""
     return sentence.encode("utf-8", "replace").decode()

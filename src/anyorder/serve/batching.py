@@ -1,11 +1,10 @@
-"""Requests that arrive together are answered together: one pass of the network for all of them.
+"""Batching: queries that arrive together are answered by one pass of the network.
 
-One thread computes, and the event loop goes on reading requests meanwhile. What arrives while it
-computes waits, and all that wait for the same kind of answer are its next batch: a lone request is
-answered at once, and the more there are, the larger the batches. A batch for which nobody waits any
-more is given up between two passes of the network.
-
-How a route asks the model: with its limits, in its time, and the answer as JSON.
+One thread computes, and the event loop goes on reading requests meanwhile. Queries that arrive
+while it computes wait, and all of one kind are its next batch: a lone query is answered at once,
+and the more there are, the larger the batches. A batch whose clients have all gone is cancelled
+between two passes of the network. Routes hand their queries to a `Dispatcher`, which adds the time
+limit of a request; `answer` turns results into JSON.
 """
 
 import asyncio
@@ -22,8 +21,7 @@ from pydantic_core import to_json
 from torch import nn
 
 from anyorder.errors import AnyOrderError, QueryError
-from anyorder.serve.guard import Metrics
-from anyorder.serve.limits import Limits, RefusalError
+from anyorder.serve.limits import Limits, Metrics, RefusalError
 
 Seed = Annotated[int | None, Field(strict=True, ge=0, le=2**63 - 1)]
 
@@ -31,21 +29,20 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 Work = Callable[[Sequence[Item]], Sequence[Answer | Exception]]
-"""Answers several questions of a kind; a question that is wrong has an error for an answer."""
+"""Function that answers several queries of a kind; an invalid query is answered by its error."""
 
 GATHERING = 0.001
-"""Seconds that a batch waits for company: what was sent at the same time arrives within it."""
+"""Seconds that an idle batcher waits for queries that were sent at the same time."""
 
 TOGETHER = 128
-"""Questions of a batch: more no longer pay, and those behind them would wait."""
-
+"""Greatest number of queries in a batch: more no longer pay, and those behind them would wait."""
 
 DIGITS = 6
 """Significant digits of the numbers in an answer."""
 
 
 class Message(BaseModel):
-    """A request; a field that is not known is refused, because it was meant to do something."""
+    """A request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,23 +53,23 @@ def short(value: float) -> float:
 
 
 class GoneError(Exception):
-    """All who asked have gone, or their time is over: the batch is given up."""
+    """Raised to cancel a batch whose clients have all gone or timed out."""
 
 
 @dataclass
-class _Question:
+class _Query:
     work: Work[Any, Any]
     item: Any
     answer: asyncio.Future[Any]
 
 
 class Batcher:
-    """The thread that computes, and the line in front of it.
+    """Queue of queries, and the thread that answers them in batches.
 
     Args:
-        waiting: How many questions may wait.
-        metrics: Where batches are counted.
-        step: What every pass calls in the end; before each call, someone must still be waiting.
+        waiting: Greatest number of queries in the queue.
+        metrics: Counters of batches.
+        step: Module that every pass calls at its end; a batch without clients is cancelled there.
     """
 
     def __init__(self, *, waiting: int, metrics: Metrics, step: nn.Module | None = None) -> None:
@@ -80,27 +77,27 @@ class Batcher:
         self._computed = threading.local()  # a model may be served twice, by two threads
         if step is not None:
             step.register_forward_pre_hook(lambda *_: self._check_wanted())
-        self._line: list[_Question] = []
+        self._queue: list[_Query] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="anyorder")
         self._loop: asyncio.Task[None] | None = None
         self._closing = False
 
     async def ask(self, work: Work[Item, Answer], item: Item) -> Answer:
-        """The answer to one question, computed with others of its kind.
+        """Returns the answer to one query, computed with others of its kind.
 
         Args:
-            work: What answers this kind of question; the same object for the same kind.
-            item: The question.
+            work: Function that answers queries of this kind; equal functions share batches.
+            item: The query.
         """
-        if len(self._line) >= self.waiting:
+        if len(self._queue) >= self.waiting:
             raise RefusalError(
-                429, f"{self.waiting:,} questions are waiting already: try again in a moment."
+                429, f"{self.waiting:,} queries are waiting already: try again in a moment."
             )
         if self._loop is None:
             self._loop = asyncio.create_task(self._answer_all())
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._line.append(_Question(work, item, answer))
+        self._queue.append(_Query(work, item, answer))
         self._arrived.set()
         return await answer
 
@@ -113,49 +110,49 @@ class Batcher:
         self._thread.shutdown()
 
     async def _answer_all(self) -> None:
-        while self._line or not self._closing:
-            if not self._line:
+        while self._queue or not self._closing:
+            if not self._queue:
                 self._arrived.clear()
                 await self._arrived.wait()
                 await asyncio.sleep(GATHERING)
                 continue
             await self._answer_batch(self._next_batch())
 
-    def _next_batch(self) -> list[_Question]:
-        """The oldest question and others of its kind; those whose asker has gone are dropped."""
-        self._line = [question for question in self._line if not question.answer.done()]
-        work = self._line[0].work if self._line else None
-        alike = [question for question in self._line if question.work == work][:TOGETHER]
-        chosen = {id(question) for question in alike}
-        self._line = [question for question in self._line if id(question) not in chosen]
+    def _next_batch(self) -> list[_Query]:
+        """Takes the oldest query and others of its kind; those without a client are dropped."""
+        self._queue = [query for query in self._queue if not query.answer.done()]
+        work = self._queue[0].work if self._queue else None
+        alike = [query for query in self._queue if query.work == work][:TOGETHER]
+        chosen = {id(query) for query in alike}
+        self._queue = [query for query in self._queue if id(query) not in chosen]
         return alike
 
-    async def _answer_batch(self, batch: list[_Question]) -> None:
+    async def _answer_batch(self, batch: list[_Query]) -> None:
         if not batch:
             return
         self.metrics.count_batch(len(batch))
         loop = asyncio.get_running_loop()
         answers = await loop.run_in_executor(self._thread, self._compute, batch)
-        for question, answer in zip(batch, answers, strict=True):
-            if question.answer.done():
+        for query, answer in zip(batch, answers, strict=True):
+            if query.answer.done():
                 continue
             if isinstance(answer, Exception):
-                question.answer.set_exception(answer)
+                query.answer.set_exception(answer)
             else:
-                question.answer.set_result(answer)
+                query.answer.set_result(answer)
 
-    def _compute(self, batch: list[_Question]) -> Sequence[Any]:
+    def _compute(self, batch: list[_Query]) -> Sequence[Any]:
         self._computed.batch = batch
-        return _answered(batch[0].work, [question.item for question in batch])
+        return _answered(batch[0].work, [query.item for query in batch])
 
     def _check_wanted(self) -> None:
         batch = getattr(self._computed, "batch", ())  # another thread's use is not ours to end
-        if batch and all(question.answer.done() for question in batch):
+        if batch and all(query.answer.done() for query in batch):
             raise GoneError
 
 
 def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
-    """The answers, or an error for each; one bad question does not spoil the others of a batch."""
+    """Returns an answer or an error for each query; one error does not spoil the batch."""
     try:
         return work(items)
     except GoneError as gone:
@@ -167,13 +164,14 @@ def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
 
 
 SEEDS = 2**63
+"""Number of seeds."""
 
 VALUES_AT_ONCE = 8_192
-"""Characters or values of pixels that are drawn in one go; between two, others have their turn."""
+"""Characters or pixel values sampled at a time; other requests have their turn in between."""
 
 
 class Refused(BaseModel):
-    """Why a request was not answered."""
+    """Reason why a request was not answered."""
 
     detail: str = Field(examples=['`given` must name columns of the model; got "agee".'])
 
@@ -183,41 +181,41 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Refused, "description": "The token is missing or wrong."},
     408: {"model": Refused, "description": "It took too long."},
     413: {"model": Refused, "description": "It is larger than one request may be."},
-    422: {"model": Refused, "description": "The question is not one that the model can answer."},
-    429: {"model": Refused, "description": "Too many questions are waiting."},
+    422: {"model": Refused, "description": "The model cannot answer the query."},
+    429: {"model": Refused, "description": "Too many queries are waiting."},
 }
-"""What every route may answer besides its answer."""
+"""Error responses of every route."""
 
 
-class Desk:
-    """Where routes put their questions.
+class Dispatcher:
+    """Hands the queries of a request to the batcher, within the time limit of the request.
 
     Args:
-        batcher: Whose thread computes.
-        limits: Of a request.
+        batcher: Batcher of the model.
+        limits: Limits of a request.
     """
 
     def __init__(self, batcher: Batcher, limits: Limits) -> None:
         self.batcher, self.limits = batcher, limits
 
     async def ask(self, work: Work[Item, Any], item: Item) -> Any:
-        """The answer to a question, computed with those of other requests."""
+        """Returns the answer to a query, computed with those of other requests."""
         (found,) = await self.ask_all(work, [item])
         return found
 
     async def ask_all(
         self, work: Work[Item, Any], items: Sequence[Item], *, noun: str | None = None
     ) -> list[Any]:
-        """The answers to the questions of one request.
+        """Returns the answers to the queries of one request.
 
         Args:
-            work: What answers them.
-            items: The questions.
-            noun: What one is called where a mistake says in which it is; left out by default.
+            work: Function that answers them.
+            items: The queries.
+            noun: Name of a query in errors, which then say its number; None leaves both out.
         """
-        asked = (self.batcher.ask(work, item) for item in items)
+        answers = (self.batcher.ask(work, item) for item in items)
         async with self._in_time():
-            found = await asyncio.gather(*asked, return_exceptions=True)
+            found = await asyncio.gather(*answers, return_exceptions=True)
         for number, one in enumerate(found):
             if isinstance(one, AnyOrderError) and noun is not None:
                 raise QueryError(f"{noun} {number}: {one}")
@@ -226,7 +224,7 @@ class Desk:
         return found
 
     async def ask_in_turn(self, work: Work[Item, Any], items: Sequence[Item]) -> list[Any]:
-        """The answers to the parts of a long request; other requests are answered in between."""
+        """Returns the answers to the parts of a long request; others are answered in between."""
         async with self._in_time():
             return [await self.batcher.ask(work, item) for item in items]
 
@@ -239,15 +237,15 @@ class Desk:
             raise RefusalError(
                 408,
                 f"The answer took longer than {self.limits.seconds:g} seconds: ask for fewer rows "
-                "or draws, or when the server has less to do.",
+                "or samples, or try when the server is less busy.",
             ) from None
 
 
 def part_seed(seed: int | None, number: int) -> int | None:
-    """The seed of a part of a request: the first has that of the request."""
+    """Returns the seed of a part of a request; the first part has that of the request."""
     return None if seed is None else (seed + number) % SEEDS
 
 
 def answer(found: Any) -> Response:
-    """An answer as JSON, without another look at its values: they are many."""
+    """Returns an answer as JSON, without validating its many values again."""
     return Response(to_json(found, inf_nan_mode="null"), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The server: where it listens, whom it answers, how it ends."""
+"""The server process: listens, checks tokens against addresses, and shuts down in order."""
 
 import asyncio
 import ipaddress
@@ -16,26 +16,25 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anyorder.domains import load
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_count
 from anyorder.serve.app import create_app
-from anyorder.serve.guard import LOOPBACK
-from anyorder.serve.limits import Limits, check_port
+from anyorder.serve.limits import LOOPBACK, Limits
 
 SHORTEST_TOKEN = 16
-"""Characters of a token: fewer can be guessed."""
+"""Least number of characters of a token: fewer can be guessed."""
 
 IDLE_SECONDS = 15
-"""So long a connection may be silent between requests."""
+"""Seconds that a connection may be silent between requests."""
 
 INTERRUPTED = 130
-"""The exit code of a server that was told to stop twice, as a shell has it for Ctrl-C."""
+"""Exit code after a second Ctrl-C, as shells have it."""
 
 HEAD_SECONDS = 15.0
-"""So long the head of a request may take."""
+"""Seconds that the head of a request may take."""
 
 
 class PromptProtocol(H11Protocol):
-    """Uvicorn's protocol, which closes a connection whose request does not get to its body.
+    """Uvicorn's protocol with a time limit for the head of a request.
 
     A body has its own time, in `Guard`; a connection that is silent between requests is closed by
     uvicorn.
@@ -45,12 +44,12 @@ class PromptProtocol(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to count."""
+        """Starts the timer."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(self.seconds, self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        """Counts while a head is incomplete."""
+        """Keeps the timer running while a head is incomplete."""
         super().data_received(data)
         waits = self.cycle is None or self.cycle.response_complete
         if not waits and self._timer is not None:
@@ -60,7 +59,7 @@ class PromptProtocol(H11Protocol):
             self._timer = self.loop.call_later(self.seconds, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the count."""
+        """Stops the timer."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
@@ -73,10 +72,10 @@ class PromptProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, which says when it listens, and ends at once when told twice.
+    """Uvicorn's server, which calls back when it listens, and ends at once on a second Ctrl-C.
 
     Args:
-        config: Of uvicorn.
+        config: Uvicorn's configuration.
         ready: Called with the port once it listens.
     """
 
@@ -85,7 +84,7 @@ class Server(uvicorn.Server):
         self.ready = ready
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        """Starts to listen, then says so."""
+        """Starts to listen, then calls `ready`."""
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             self.ready(self.servers[0].sockets[0].getsockname()[1])
@@ -108,25 +107,25 @@ def serve_run(
     show: bool = False,
     limits: Limits | None = None,
 ) -> None:
-    """Serves the model of a folder until it is told to stop; see `anyorder serve --help`.
+    """Serves the model of a folder until it is stopped; see `anyorder serve --help`.
 
     A request that was accepted is answered before the server ends.
 
     Args:
-        run: The folder.
-        host: The address to listen at.
-        port: The port; 0 takes any that is free.
-        token: What requests must bear; needed at an address that others reach.
+        run: Run folder.
+        host: Address to listen at.
+        port: Port; 0 takes any that is free.
+        token: Token that requests must bear; needed at an address that others reach.
         tell: Called with sentences for the user.
-        show: Whether to open the page in a browser.
-        limits: Of a request.
+        show: If True, open the page in a browser.
+        limits: Limits of a request.
     """
-    check_port(port)
+    check_count("port", port, low=0, high=65_535)
     check_token(host, token)
     model = load(run)
     hosts, name = (*LOOPBACK, host), run.resolve().name
-    told = told_folder(run, host)
-    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name, run=told)
+    shown = public_folder(run, host)
+    app = create_app(model, limits=limits, token=token, hosts=hosts, name=name, run=shown)
     address = f"[{host}]" if ":" in host else host
     config = server_config(app, host=host, port=port)
 
@@ -140,19 +139,21 @@ def serve_run(
     Server(config, ready).run()
 
 
-def told_folder(run: Path, host: str) -> str:
-    """The folder of a run as the page may tell it: as given, but no map of the disk to others.
+def public_folder(run: Path, host: str) -> str:
+    """Returns a run folder as the page may show it; other machines see no absolute path.
 
     Example:
-        >>> told_folder(Path("runs/penguins"), "0.0.0.0"), told_folder(Path("/a/runs"), "0.0.0.0")
-        ('runs/penguins', 'runs')
+        >>> public_folder(Path("runs/penguins"), "0.0.0.0")
+        'runs/penguins'
+        >>> public_folder(Path("/a/runs"), "0.0.0.0")
+        'runs'
     """
     shown = is_loopback(host) or not run.is_absolute()
     return run.as_posix() if shown and run.name else run.resolve().name
 
 
 def server_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
-    """How uvicorn serves an application."""
+    """Returns uvicorn's configuration for an application."""
     return uvicorn.Config(
         app,
         host=host,
@@ -166,7 +167,7 @@ def server_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0) -> uv
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Refuses to answer whoever reaches the machine, and tokens that can be guessed."""
+    """Refuses a public address without a token, and tokens that can be guessed."""
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise ConfigError(
             f"`--token` must have {SHORTEST_TOKEN} characters or more; it has {len(token)}. "
@@ -180,7 +181,7 @@ def check_token(host: str, token: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.
+    """Returns whether only this machine reaches an address.
 
     Example:
         >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0")

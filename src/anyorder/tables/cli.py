@@ -1,7 +1,4 @@
-"""The verbs for tables that read and write files: fit, impute, sample.
-
-The verb `query`: the distribution of columns given what is known, as words, bars or a plot.
-"""
+"""Commands for tables: fit, impute, score, sample and query."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,19 +19,19 @@ from anyorder.cli.console import (
     words,
 )
 from anyorder.cli.options import FitOptions
-from anyorder.cli.resume import making_room, sized, told_by_flags
+from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags
 from anyorder.cli.runs import finished_step, read_run
-from anyorder.cli.streams import STREAM, reading, told, writing
+from anyorder.cli.streams import STREAM, destination, reading, writing
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
-    declaring,
-    doubts,
-    doubts_of_decimals,
+    column_warnings,
+    decimal_warnings,
     ending,
-    naming_rows,
+    identifier_columns,
+    remedy,
     suggestions,
-    trust_in,
-    way_out,
+    trust_hint,
+    types_flag,
 )
 from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
@@ -58,21 +55,21 @@ from anyorder.tables.questions import column_set, law_of, named_sets
 from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.tables.scoring import (
     Completion,
-    Crew,
-    Running,
+    RunningMean,
     Scoring,
-    crew,
+    WorkerPool,
+    csv_hints,
     parts,
     table_run,
-    told_by,
+    worker_pool,
 )
 from anyorder.training.settings import is_first_process
 
 ROWS_AT_ONCE = 8192
-"""Completed or drawn rows in memory."""
+"""Imputed or sampled rows in memory."""
 
 LARGEST_INTEGER = 2**63
-"""What a column of integers no longer holds."""
+"""Bound of the values of a column of integers."""
 
 VERBATIM = ("category", "ignore")
 """Types of columns whose cells are kept as they are written: 01234 is then no number."""
@@ -127,16 +124,16 @@ def fit_table(
         show(["column", "type", "details"], table.summary(), title=title, aside=True)
         for column in left_out:
             note(
-                f'"{column}" says which row it is and nothing of it, so it is left out; '
-                f"{declaring(column, 'category')} keeps it."
+                f'"{column}" only identifies rows, so it is left out; '
+                f"{types_flag(column, 'category')} keeps it."
             )
         found = [
-            *doubts(frame, table),
-            *doubts_of_decimals(dialect, declared=decimal is not None),
+            *column_warnings(frame, table),
+            *decimal_warnings(dialect, declared=decimal is not None),
         ]
-        for warning in (*(doubt.sentence for doubt in found), way_out(found, declared)):
-            if warning is not None:
-                note(f"warning: {warning}")
+        for sentence in (*(warning.sentence for warning in found), remedy(found, declared)):
+            if sentence is not None:
+                note(f"warning: {sentence}")
     training = out / "training"
 
     def flags(one: TableModel) -> dict[str, Any]:
@@ -145,8 +142,8 @@ def fit_table(
     def other_data(earlier: TableModel) -> str:
         return _other_table(earlier.table_, table, name)
 
-    room = making_room(out, overwrite=shared.overwrite, file=file)
-    with room, told_by_flags(out, model, file=name, flags=flags, other_data=other_data):
+    room = overwriting(out, overwrite=shared.overwrite, file=file)
+    with room, explaining_mismatch(out, model, file=name, flags=flags, other_data=other_data):
         done = finished_step(training, stages=MAR_ROUNDS)
         model.set_params(progress=done is None).fit(frame, folder=training)
         if is_first_process():
@@ -156,7 +153,7 @@ def fit_table(
             ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
         )
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
-        note(trust_in(out))
+        note(trust_hint(out))
         note("Try:")
         for command in suggestions(model, frame, questions, file=file, out=out):
             note(f"  {command}")
@@ -174,7 +171,7 @@ def _flags(model: TableModel, table: TableSchema) -> dict[str, Any]:
         "--missing": model.missing,
         "--minutes": model.minutes,
         "--steps": model.max_steps,
-        **sized(model),
+        **size_flags(model),
         "--seed": model.random_state,
     }
 
@@ -190,23 +187,23 @@ def _other_table(earlier: TableSchema, table: TableSchema, file: str) -> str:
 
 
 def _left_out(frame: pd.DataFrame, table: TableSchema, wanted: set[str]) -> list[str]:
-    """Columns that name rows, unless the user speaks of them or nothing else is there."""
-    found = [name for name in naming_rows(frame, table) if name not in wanted]
+    """Returns the identifier columns, unless the user names them or nothing else is there."""
+    found = [name for name in identifier_columns(frame, table) if name not in wanted]
     return found if len(found) < len(table.names) else []
 
 
 def _names(questions: Sequence[Question] | None) -> Iterator[str]:
-    """All columns that questions speak of."""
+    """Yields all columns of queries."""
     for given, query, _ in questions or ():
         yield from (*given, *query)
 
 
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
-    """How well the model predicts the rows that it was not trained on, in words."""
+    """Returns the log-likelihood of the held-out rows, in words."""
     rows = split(len(frame), model.validation_share, model.random_state or 0)[1]
     if not len(rows):
         return ""
-    found = Running()
+    found = RunningMean()
     found.add(torch.from_numpy(model.log_prob(frame.iloc[rows.numpy()])))
     return f" {found.count:,} held-out rows: {found} nats a row."
 
@@ -222,29 +219,29 @@ def impute_table(
     workers: int,
     cluster: str | None,
 ) -> None:
-    """Fills the gaps of a file; see `anyorder impute --help`."""
+    """Imputes the missing values of a file; see `anyorder impute --help`."""
     check_seed(seed)
     check_target(out, file)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
-    (table, folder), gaps = table_run(run), 0
+    (table, folder), missing = table_run(run), 0
     work = Completion(folder, draws, how)
     with (
         reading(file) as source,
         writing(out) as target,
-        crew(workers=workers, cluster=cluster) as hands,
+        worker_pool(workers=workers, cluster=cluster) as pool,
     ):
         read = parts(table, source, rows=max(1, ROWS_AT_ONCE // draws), seed=seed)
 
-        def completed(hands: Crew) -> Iterator[pd.DataFrame]:
-            nonlocal gaps
-            for frame, filled in hands(work, read):
-                gaps += filled
+        def completed(pool: WorkerPool) -> Iterator[pd.DataFrame]:
+            nonlocal missing
+            for frame, filled in pool(work, read):
+                missing += filled
                 yield as_written(frame, table, target)
 
-        known = told_by(table, source)
-        rows = write_chunks(completed(hands), target, like=source, hints=known) // draws
-    note(f"Filled {gaps:,} gaps in {rows:,} rows: {told(out)}")
+        known = csv_hints(table, source)
+        rows = write_chunks(completed(pool), target, like=source, hints=known) // draws
+    note(f"Imputed {missing:,} missing values in {rows:,} rows: {destination(out)}")
 
 
 def score_table(
@@ -266,27 +263,27 @@ def score_table(
     with (
         reading(file) as source,
         writing(out) as target,
-        crew(workers=workers, cluster=cluster) as hands,
+        worker_pool(workers=workers, cluster=cluster) as pool,
     ):
 
-        def scored(hands: Crew) -> Iterator[pd.DataFrame]:
+        def scored(pool: WorkerPool) -> Iterator[pd.DataFrame]:
             nonlocal empty
-            for scores in hands(work, parts(table, source, rows=ROWS_AT_ONCE)):
+            for scores in pool(work, parts(table, source, rows=ROWS_AT_ONCE)):
                 empty += int(scores["log_prob"].isna().sum())
                 yield scores
 
-        rows = write_chunks(scored(hands), target, like=source, hints=told_by(table, source))
-    left = f" {empty:,} were left empty: what is asked is a gap there." if empty else ""
-    note(f"Scored {rows - empty:,} rows: {told(out)}{'.' if left else ''}{left}")
+        rows = write_chunks(scored(pool), target, like=source, hints=csv_hints(table, source))
+    left = f" {empty:,} were left empty: a queried value is missing there." if empty else ""
+    note(f"Scored {rows - empty:,} rows: {destination(out)}{'.' if left else ''}{left}")
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:
-    """Numbers and dates as text files have them: see `as_text`."""
+    """Formats numbers and dates for a text file, as `as_text` does; Parquet keeps its types."""
     return frame if file.suffix.lower() in PARQUET else as_text(frame, table)
 
 
 def as_text(frame: pd.DataFrame, table: TableSchema) -> pd.DataFrame:
-    """Whole numbers without the point that gaps brought them, and dates in the form of training."""
+    """Formats whole numbers without a decimal point, and dates as in the training data."""
     found = frame.copy(deep=False)
     for column in (*table.query, *table.context):
         if not isinstance(column, NumberColumn) or column.name not in frame.columns:
@@ -300,7 +297,7 @@ def as_text(frame: pd.DataFrame, table: TableSchema) -> pd.DataFrame:
 
 
 def _all_whole(values: pd.Series) -> bool:
-    """Whether integers hold them; a known cell stays as it is, also among whole numbers."""
+    """Returns whether all observed values are integers."""
     there = values.dropna()
     return bool(((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all())
 
@@ -308,7 +305,7 @@ def _all_whole(values: pd.Series) -> bool:
 def sample_table(
     run: Path, *, n: int, given: str | None, out: Path | None, seed: int, json: bool
 ) -> None:
-    """Draws rows; see `anyorder sample --help`."""
+    """Samples rows; see `anyorder sample --help`."""
     check_count("n", n)
     check_seed(seed)
     if json and out is not None:
@@ -319,7 +316,7 @@ def sample_table(
     known = read_given(model.table_, given)
     sizes: list[float] = []
 
-    def drawn() -> Iterator[pd.DataFrame]:
+    def sampled() -> Iterator[pd.DataFrame]:
         for number, start in enumerate(range(0, n, ROWS_AT_ONCE)):
             rows = min(ROWS_AT_ONCE, n - start)
             frame = model.sample(rows, given=known, random_state=seed + number)
@@ -328,13 +325,13 @@ def sample_table(
 
     if out is not None:
         with writing(out) as target:
-            frames_out = (as_written(frame, model.table_, target) for frame in drawn())
+            frames_out = (as_written(frame, model.table_, target) for frame in sampled())
             rows_out = write_chunks(frames_out, target)
-        note(f"Drew {rows_out:,} rows: {told(out)}")
+        note(f"Sampled {rows_out:,} rows: {destination(out)}")
     elif json:
-        print_json({"rows": records(pd.concat(drawn()))})
+        print_json({"rows": records(pd.concat(sampled()))})
     else:
-        tables = show_rows(as_text(pd.concat(drawn()), model.table_))
+        tables = show_rows(as_text(pd.concat(sampled()), model.table_))
         if tables > 1:
             note(
                 f"The columns are in {tables} tables, because the terminal is narrow: `--out "
@@ -342,8 +339,8 @@ def sample_table(
             )
     if sum(sizes) < EVEN * n:
         note(
-            "What is given by intervals or lists is rare in the model, so that rows repeat it: "
-            f"{n:,} rows are worth {sum(sizes):,.0f} independent ones (the effective sample size)."
+            f"Evidence by intervals or lists is rare in the model, so that rows repeat it: {n:,} "
+            f"rows are worth {sum(sizes):,.0f} independent ones (the effective sample size)."
         )
 
 
@@ -351,10 +348,10 @@ QUANTILES = (0.01, 0.1, 0.25, 0.75, 0.9, 0.99)
 """Shares whose quantiles are shown beside the median and the 90% interval."""
 
 MOST_LEVELS, MOST_REPEATED = 20, 5
-"""So many levels of a category, and so many repeated values of a number, are shown."""
+"""Greatest number of levels of a category, and of repeated values of a number, that are shown."""
 
 EVEN = 0.99
-"""From this share of draws on that count, weights are as good as equal: nothing is said of them."""
+"""Share of the samples from which on their effective size is not worth a note."""
 
 BAR = 30
 """Characters of a bar of probability 1."""
@@ -367,7 +364,7 @@ PLOTS = (".png", ".svg", ".pdf")
 def query_table(
     run: Path, *, of: str, given: str | None, plot: Path | None, seed: int, json: bool
 ) -> None:
-    """Answers p(columns | what is known), each column by itself; see `anyorder query --help`."""
+    """Prints p(column | evidence) of each column by itself; see `anyorder query --help`."""
     check_seed(seed)
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise ConfigError(f'`--plot` must be a .png, .svg or .pdf file; got "{plot}".')
@@ -393,8 +390,8 @@ def query_table(
     draws, size = len(listed[0].weights), listed[0].effective_sample_size
     if size < EVEN * draws:
         note(
-            f"What is given by intervals or lists stands as {draws:,} weighted draws. They are "
-            f"worth {size:,.0f} equal ones (the effective sample size): the fewer, the more "
+            f"Evidence by intervals or lists is represented by {draws:,} weighted samples. They "
+            f"are worth {size:,.0f} equal ones (the effective sample size): the fewer, the more "
             "another --seed changes the answer."
         )
 
@@ -404,7 +401,7 @@ def _quantiles(conditional: Conditional) -> list[tuple[float, Any]]:
 
 
 def repeated(conditional: Conditional) -> list[tuple[Any, float]]:
-    """The repeated values of a number with their probabilities, the most probable first."""
+    """Returns the repeated values of a number with their probabilities, most probable first."""
     column = conditional.column
     if not isinstance(column, NumberColumn) or not column.atom_values:
         return []
@@ -431,10 +428,10 @@ def _show_number(conditional: Conditional, title: str) -> None:
     rows = [
         ("mean", words(conditional.mean())),
         ("median", words(conditional.median())),
-        ("90% lies in", f"{words(low)} .. {words(high)}"),
+        ("90% interval", f"{words(low)} .. {words(high)}"),
     ]
     for share, value in _quantiles(conditional):
-        rows.append((f"{share:.0%} lies below", words(value)))
+        rows.append((f"{share:.0%} quantile", words(value)))
     show(["", conditional.column.name], rows, title=title, numbers=[conditional.column.name])
     often = repeated(conditional)
     if often:
@@ -447,7 +444,7 @@ def _show_bars(shares: Mapping[str, float], title: str) -> None:
 
 
 def bar(share: float) -> str:
-    """A bar as long as a probability, in eighths of a character.
+    """Returns a bar as long as a probability, in eighths of a character.
 
     Example:
         >>> bar(0.5)

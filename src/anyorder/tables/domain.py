@@ -1,4 +1,4 @@
-"""Tables as a domain: the flags of `fit`, the commands that ask a table, and the contract.
+"""Tables as a domain: the flags of `fit`, the commands that query a table, and the contract.
 
 Nothing heavy is imported before it is needed: the command line's help reads this module.
 """
@@ -27,7 +27,7 @@ OTHER_TABLES = (
     *(".arrow", ".orc", ".avro", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".mat"),
     *(".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".db", ".sqlite", ".arff"),
 )
-"""Endings of files that hold tables, none of which is read."""
+"""Endings of table formats that cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class TableFitOptions:
         context: Tables: columns that are always given and never queried, such as "country,year".
         types: Tables: types of columns whose values do not show it, such as
             "zip=category,born=datetime,name=ignore"; also number and boolean, and dmy or mdy for
-            dates such as 05/11/2022 that do not tell whether the day or the month comes first.
+            dates such as 05/11/2022 that do not show whether the day or the month comes first.
         missing_values: Tables: markers of a missing value besides an empty cell, such as "?,-999".
         decimal: Tables: decimal separator in columns of a CSV file that do not show it, "," or ".":
             whether 1.234 is 1234.
@@ -67,7 +67,7 @@ def impute(
     workers: Workers = 1,
     cluster: Cluster = None,
 ) -> None:
-    """Fill the gaps of a table, given all that each row has.
+    """Impute the missing values of a table, given the observed values of each row.
 
     Example: anyorder impute runs/people people.csv --out filled.csv
 
@@ -75,13 +75,13 @@ def impute(
     ----------
     file
         A .csv, .tsv or .parquet file of any size, or "-" for CSV from standard input; columns that
-        it lacks are gaps too.
+        it lacks are missing in all rows.
     out
         The file to write, of any of these kinds, or "-" for CSV on standard output.
     draws
-        How many times it is filled; with several, the columns "draw" and "row" tell them apart.
+        Number of imputations; several are numbered by the columns "draw" and "row".
     how
-        sample draws the gaps of a row together; mean and mode guess each by itself.
+        sample samples the missing values of a row jointly; mean and mode predict each by itself.
     """
     from anyorder.tables.cli import impute_table
 
@@ -118,10 +118,10 @@ def score(
     out
         The file to write, of any of these kinds: the number of each row, and its log-likelihood.
     query
-        Columns that are asked; without it, all that a row has and that is not given. A row with a
-        gap among them gets an empty cell.
+        Columns to query; without it, all that a row has and that is not given. A row with a missing
+        value among them gets an empty cell.
     given
-        Columns that are known; a gap there is unknown in that row.
+        Columns that are evidence; a missing value there is marginalised in that row.
     """
     from anyorder.tables.cli import score_table
 
@@ -137,7 +137,7 @@ def query(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Print the distribution of columns of a table, given what is known.
+    """Print the distribution of columns of a table, given evidence.
 
     Example: anyorder query runs/people --of income --given "age=30..40,job=nurse|clerk"
 
@@ -146,9 +146,9 @@ def query(
     of
         A column, or several with commas between them; each is answered by itself.
     given
-        What is known: a value age=41, an interval age=30..40 (or 30.. or ..40), a set
-        job=nurse|clerk. What holds a comma is put in double quotes. Dates are whole, written as in
-        the table or as 2022-11-22: born=1990-01-01..1990-12-31 is a year.
+        Evidence: a value age=41, an interval age=30..40 (or 30.. or ..40), a set job=nurse|clerk.
+        Names and values with a comma are put in double quotes. Dates are whole, written as in the
+        table or as 2022-11-22: born=1990-01-01..1990-12-31 is a year.
     plot
         A .png, .svg or .pdf file to draw.
     """
@@ -166,14 +166,14 @@ def sample(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Draw rows of a table, given what is known.
+    """Sample rows of a table, given evidence.
 
     Example: anyorder sample runs/people --n 1000 --given "job=nurse" --out nurses.csv
 
     Parameters
     ----------
     n
-        How many rows.
+        Number of rows.
     given
         As for query.
     out
@@ -268,11 +268,11 @@ class Tables(Domain):
             columns=(["column", "type", "details"], lines),
         )
 
-    def routes(self, model: Any, desk: Any, *, name: str, run: str) -> Any:
+    def routes(self, model: Any, dispatcher: Any, *, name: str, run: str) -> Any:
         """Returns the routes of a model of a table."""
         from anyorder.tables.routes import table_routes
 
-        return table_routes(model, desk, name=name, run=run)
+        return table_routes(model, dispatcher, name=name, run=run)
 
 
 TABLES = Tables()

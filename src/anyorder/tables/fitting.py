@@ -1,4 +1,4 @@
-"""How a table is fitted: the model, the held-out rows, the budget, and gaps that are not random."""
+"""Fitting a table: the model, the held-out rows, the objective, and stochastic EM under "mar"."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -53,20 +53,20 @@ MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 """Shares of steps that ask for single columns, and the number of cells between few and many."""
 
 MAR_ROUNDS = 8
-"""How often gaps are completed anew under missing="mar"."""
+"""Rounds of imputation and training under missing="mar"."""
 
 
 def table_queries(num_variables: int) -> QueryLaw:
-    """What "any" means for tables: whole rows, marginals, conditionals, some with unknown columns.
+    """Returns the law of "any" for tables: joints, marginals, conditionals, some partial.
 
-    Whole rows are asked often by themselves, and they teach the other questions too: with three
-    tenths of them dna, diamonds and plants gain on joints, and conditionals lose next to nothing.
+    Whole rows are often queried, and they teach the other queries too: with three tenths of them
+    dna, diamonds and plants gain on joints, and conditionals lose next to nothing.
     """
     return any_queries(num_variables, conditional_share=0.4, partial_share=0.2, whole_share=0.3)
 
 
 def single_columns(cells: int) -> float:
-    """The share of steps under queries="any" that ask for single columns, given any others.
+    """Returns the share of steps under queries="any" that query single columns, given any others.
 
     They keep answers with little evidence calibrated where a table is small (p(sex | species) of
     300 penguins was off by up to 0.4 without them); where it is large, of many rows or columns,
@@ -76,7 +76,7 @@ def single_columns(cells: int) -> float:
 
 
 def rows_of_a_step(columns: int) -> int:
-    """Of a table of so many columns: a pass over a row takes their number squared.
+    """Returns the rows of a step: fewer for many columns, whose number squared a pass takes.
 
     Example:
         >>> rows_of_a_step(10), rows_of_a_step(180), rows_of_a_step(5000)
@@ -87,7 +87,7 @@ def rows_of_a_step(columns: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """Which network, how large."""
+    """Kind and size of the network."""
 
     network: Network
     streams: int
@@ -107,7 +107,7 @@ class Shape:
 def build(
     schema: Schema, shape: Shape, seed: int, protocol: DecompositionProtocol | None = None
 ) -> AnyOrderModel:
-    """The untrained model of a table: by default the canonical order is that of its columns."""
+    """Builds the untrained model of a table; the default canonical order is that of its columns."""
     network: MaskedNetwork | PathNetwork[Any]
     prior = shape.prior(schema)
     with torch.random.fork_rng(devices=[]):
@@ -143,7 +143,7 @@ def build(
 
 
 def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """The rows that are trained on, and those that are held out."""
+    """Returns the numbers of the training rows and of the held-out rows."""
     if share == 1:
         raise ConfigError("`validation_share` must be below 1: training needs rows too.")
     shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
@@ -159,8 +159,8 @@ class TableData:
 
     Args:
         x: Values. Shape ``(rows, columns)``.
-        missing: Gaps. Shape ``(rows, vars)``.
-        weights: Of the rows, or None. Shape ``(rows,)``.
+        missing: True for missing values. Shape ``(rows, vars)``.
+        weights: Weights of the rows, or None. Shape ``(rows,)``.
     """
 
     x: Tensor
@@ -168,19 +168,19 @@ class TableData:
     weights: Tensor | None = None
 
     def at(self, rows: Tensor) -> "TableData":
-        """Some of the rows."""
+        """Selects rows."""
         weights = None if self.weights is None else self.weights[rows]
         return TableData(self.x[rows], self.missing[rows], weights)
 
     def asking(self, law: QueryLaw | MaskDistribution) -> Tensor:
-        """The numbers of the rows of which the law asks anything."""
+        """Returns the numbers of the rows of which the law queries anything."""
         some = ~self.missing.all(dim=1)
         if self.missing.any():
             some[some.clone()] = row_masses(law, ~self.missing[some], weighting="edge") > 0
         return some.nonzero().squeeze(1)
 
     def rows(self, law: QueryLaw | MaskDistribution, seed: int) -> Rows:
-        """What training draws from; rows of which nothing can be asked are left out."""
+        """Returns the rows to train on; those of which nothing can be queried are left out."""
         kept = self.at(self.asking(law))
         available = ~kept.missing if kept.missing.any() else None
         return Rows(kept.x, available=available, weights=kept.weights, seed=seed)
@@ -218,10 +218,10 @@ def train(
 ) -> Fit:
     """Trains a model on a table, and stops where the held-out likelihood stops rising.
 
-    With missing="mar" and gaps in the data: first on the whole observed set of each row, which is
-    maximum likelihood whatever the gaps depend on that is observed, and on parts of it given the
-    rest, from which gaps are then drawn; after that on rows completed by such draws, several times
-    anew, with the questions of `law`.
+    With missing="mar" and missing values, this is stochastic EM. The first stage trains on the
+    whole observed set of each row, which is maximum likelihood if missingness depends on observed
+    values only, and on parts of it given the rest, for imputation. The other stages impute the
+    missing values by samples and train on the completed rows with the queries of `law`.
     """
     valid = None
     if len(held_out.asking(law)):
@@ -256,10 +256,10 @@ def train(
 def objective_of(
     model: AnyOrderModel, law: Any, *, every_edge: bool = False, columns: float = 0.0
 ) -> Objective:
-    """Alg. 1 in one pass for path networks, the paper's Eq. 7 for masked ones.
+    """Returns the objective: Alg. 1 in one pass for path networks, Eq. 7 for masked ones.
 
-    With `every_edge` masked networks count every edge once, too: a likelihood. `columns` is the
-    share of steps that ask for every column outside a random set, each by itself.
+    With `every_edge` masked networks weight every edge equally, too: a likelihood. `columns` is the
+    share of steps that query every column outside a random set, each by itself.
     """
     if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
         return EitherLoss([PathLoss(law), ArdmLoss(one_size=True)], [1 - columns, columns])
@@ -269,7 +269,7 @@ def objective_of(
 
 
 def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel], float]:
-    """Held-out bits a cell of questions from the law that is trained for, the same every time."""
+    """Returns the held-out loss, in bits a cell, of fixed queries from the law of training."""
     asking, columns = held_out.asking(law), held_out.missing.shape[1]
     most = max(FEWEST_HELD_OUT, min(VALID_ROWS, VALID_CELLS // columns))
     data = held_out.at(asking[:most].repeat(max(1, most // max(len(asking), 1))))
@@ -280,9 +280,9 @@ def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel],
 
 
 def surprise_of_rows(held_out: TableData) -> Callable[[AnyOrderModel], float]:
-    """Held-out bits a cell of all that each row has.
+    """Returns the held-out loss, in bits a cell, of all that each row has.
 
-    For missing="mar": likelihoods of parts of a row favour the ways in which gaps came about.
+    For missing="mar": likelihoods of parts of a row are biased by the missingness.
     """
     have = ~held_out.missing
     return _surprise(held_out, have, torch.zeros_like(have))
@@ -301,7 +301,7 @@ def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrd
 
 
 def _stages(settings: TrainingSettings) -> list[TrainingSettings]:
-    """Half of the budget for what is observed, the rest in rounds for what is completed."""
+    """Splits the budget: half for the observed sets, the rest for the rounds of completed rows."""
     shares = [0.5, *[0.5 / MAR_ROUNDS] * MAR_ROUNDS]
     return [
         replace(

@@ -1,9 +1,7 @@
-"""Tables: fit a frame once, then ask for likelihoods, draws or quantiles of any of its columns.
+"""TableModel: fit a frame once, then query likelihoods, samples or quantiles of any columns.
 
-What `model.json` notes of the columns of a table, read and proved once, when it is loaded.
-
-The checksum of a file tells an accident, not a change that was meant. Columns that are read back,
-say what they are, and turn codes into values and back, do so too when they are asked.
+`read_table_notes` validates the columns in `model.json` when a model is loaded: a checksum catches
+accidents, not deliberate changes.
 """
 
 import json
@@ -65,15 +63,15 @@ from anyorder.training.settings import (
 from anyorder.variables import Schema
 
 SPREAD = (-3.0, -1.0, 0.0, 1.0, 3.0)
-"""Normal scores that are turned into values."""
+"""Normal scores with which the columns of a loaded model are tried."""
 
 
 def read_table_notes(description: Any, schema: Schema) -> TableSchema:
-    """The columns of a model, or an error of whatever kind if they are not what was saved.
+    """Returns the columns of a model, or raises an error of any kind if they were altered.
 
     Args:
-        description: Of the columns.
-        schema: The variables of the model, which the columns must have.
+        description: Description of the columns.
+        schema: Variables of the model, which the columns must have.
     """
     table = TableSchema.from_description(description)
     if table.schema.to_json() != schema.to_json():
@@ -98,15 +96,14 @@ def read_table_notes(description: Any, schema: Schema) -> TableSchema:
 
 
 AVERAGE = 0.99
-"""Decay of the average of weights that is kept: where few rows stop the training early, the weights
-of a single step answer questions with little evidence at random."""
-
+"""Decay of the moving average of weights: where few rows stop the training early, the weights of a
+single step answer queries with little evidence at random."""
 
 OLD_NAMES = {"guide": "prior"}
 """Options that had another name in version 0.1.0, in the notes of its models too."""
 
 TABLE_SETTINGS = TrainingSettings(minutes=7, learning_rate=2e-3, ema=AVERAGE)
-"""Training settings of tables by default; batch, steps and evaluations go by the rows."""
+"""Default training settings of tables; batch, steps and evaluations depend on the rows."""
 
 
 class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
@@ -115,7 +112,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     As scikit-learn has it, parameters are stored as they are given, and checked by `fit`.
 
     Args:
-        queries: Questions to train for: "any", a query law, or a list of (given, query, weight),
+        queries: Queries to train for: "any", a query law, or a list of (given, query, weight),
             the first two lists of column names. A law is over the columns that can be queried, in
             the order of the frame, whatever `order` is.
         context: Columns that are always given and never queried.
@@ -128,7 +125,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
         missing: Missingness: "mcar" takes missing values to be missing completely at random; "mar"
             allows them to depend on what is observed, by imputing them repeatedly in training.
-        network: "path" answers a question in one pass; "mlp" is the masked perceptron of ACE.
+        network: "path" answers a query in one pass; "mlp" is the masked perceptron of ACE.
         streams: Streams of a path network: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
         layers: Number of blocks of the network.
@@ -136,7 +133,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         heads: Number of attention heads; must divide `width`.
         head: Family of densities: "mixture", "spline" or "energy".
         dropout: Share of features dropped in training.
-        prior: Whether the network starts from a prior in closed form, fitted to the rows first, so
+        prior: If True, the network starts from a prior in closed form, fitted to the rows first, so
             that linear relations and clusters need not be learnt.
         members: Number of ensemble members, trained apart, each for its share of the time, and
             averaged. By default several where the table is small for the time, and one where the
@@ -148,13 +145,13 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         learning_rate: Greatest learning rate.
         validation_share: Share of the rows held out for early stopping.
         patience: Evaluations without improvement before training stops.
-        warm_start: Whether `fit` continues from the model that is there.
+        warm_start: If True, `fit` continues from the fitted model.
         random_state: Seed of everything random in training; None is 0.
         minutes: Training budget in minutes; None is 7, or no limit where `max_steps` is given.
         settings: All training settings, in place of `minutes`, `clock`, `max_steps`, `batch`,
             `learning_rate` and `patience`, which are then not read. `settings.seed` takes the place
             of `random_state`.
-        progress: Whether a line on standard error shows how training goes.
+        progress: If True, a line on standard error shows how training goes.
         device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
             is one.
 
@@ -376,7 +373,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:
-        """As many as were asked for, or as the time allows where several can be averaged."""
+        """Returns the number of ensemble members: as set, or as many as the time allows."""
         if self.members is not None:
             return check_count("members", self.members)
         budget = self._budget()
@@ -393,7 +390,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def _table(
         self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None
     ) -> TableSchema:
-        """What the columns are, in their canonical order."""
+        """Infers the columns, in their canonical order."""
 
         def infer(order: Any) -> TableSchema:
             return TableSchema.infer(
@@ -430,13 +427,13 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
     def _split(
         self, table: TableSchema, frame: pd.DataFrame, weights: Tensor | None
     ) -> tuple[TableData, TableData]:
-        """The rows that are trained on, and those that are held out."""
+        """Splits the rows into training and held-out rows."""
         share = check_fraction("validation_share", self.validation_share)
         data = TableData(*table.encode(frame), weights)
         kept, held_out = split(len(data.x), share, self._budget().seed)
         if weights is not None and not weights[kept].any():
             raise ConfigError(
-                "`sample_weight` leaves no row to train on: those of weight are held out."
+                "`sample_weight` leaves no row to train on: all of positive weight are held out."
             )
         return data.at(kept), data.at(held_out)
 
@@ -482,14 +479,14 @@ def _read_options(notes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(names: Any) -> list[Any]:
-    """One marker or name, or several, as a list."""
+    """Returns one marker or name, or several, as a list."""
     if names is None:
         return []
     return [names] if isinstance(names, str | int | float) else list(names)
 
 
 def _plain(value: Any) -> Any:
-    """An option as JSON holds it: numpy's numbers as Python's, what is listed as a list."""
+    """Returns an option as JSON holds it: numpy's numbers as Python's, iterables as lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):

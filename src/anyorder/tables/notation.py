@@ -1,6 +1,6 @@
-"""How columns, values and questions are written on a command line.
+"""Notation of columns, values and queries on the command line.
 
-A comma, and whatever else separates, belongs to a name or a value inside double quotes.
+A separator inside double quotes, such as a comma, belongs to the name or the value.
 """
 
 import math
@@ -24,11 +24,11 @@ WEIGHT = re.compile(r"\s*([0-9.]+)\s*:(.*)", re.DOTALL)
 COMPARISON = re.compile(r"\s*(?P<name>[^=<>]+?)\s*(>=|<=|=>|=<|>|<)\s*([^=<>]+?)\s*")
 
 SPECIAL = re.compile(r'[,;=|":\s]|\.\.|->')
-"""What a name or a value must be quoted for."""
+"""Characters for which a name or a value must be quoted."""
 
 
 def read_names(text: str | None, *, option: str) -> list[str]:
-    """The names or values of `a,b`."""
+    """Reads names or values such as `a,b`."""
     names = [unquoted(part) for part in split(text, ",", option=option)] if text else []
     if not all(names):
         raise ConfigError(f'`{option}` must be names with commas between them; got "{text}".')
@@ -36,17 +36,17 @@ def read_names(text: str | None, *, option: str) -> list[str]:
 
 
 def read_types(text: str | None) -> dict[str, str]:
-    """The columns and their types of `zip=category,born=datetime`."""
+    """Reads columns and their types, such as `zip=category,born=datetime`."""
     return dict(_pair(part, option="--types") for part in split(text or "", ",", option="--types"))
 
 
 def read_queries(text: str | None) -> list[Question] | None:
-    """The questions of `3: age,job -> income; -> age`: weight, given columns, asked columns."""
+    """Reads queries such as `3: age,job -> income; -> age`: weight, given and queried columns."""
     if text is None:
         return None
     parts = split(text, ";", option="--queries")
     if not parts:
-        raise ConfigError('`--queries` must hold a question, such as "age,job -> income".')
+        raise ConfigError('`--queries` must hold a query, such as "age,job -> income".')
     return [_question(part) for part in parts]
 
 
@@ -60,12 +60,12 @@ def _question(text: str) -> Question:
         raise ConfigError(f'`--queries` must have numbers for weights; got "{weight}".') from None
     if len(arrow) != 2 or not arrow[1]:
         raise ConfigError(
-            f'`--queries` must have questions such as "age,job -> income"; got "{text}".'
+            f'`--queries` must have queries such as "age,job -> income"; got "{text}".'
         )
     given, query = (read_names(side, option="--queries") for side in arrow)
     both = [name for name in query if name in given]
     if both:
-        raise QueryError(f'"{both[0]}" is both given and asked in "{text}": drop it on one side.')
+        raise QueryError(f'"{both[0]}" is both given and queried in "{text}": drop it on one side.')
     return given, query, number
 
 
@@ -88,7 +88,7 @@ def check_questions(table: TableSchema, questions: Sequence[Question] | None) ->
 
 
 def read_given(table: TableSchema, text: str | None) -> dict[str, Any]:
-    """What is known by `age=41,income=20000..,job=nurse|clerk`, as `TableModel` takes it."""
+    """Reads evidence such as `age=41,income=20000..,job=nurse|clerk`, for `TableModel`."""
     found: dict[str, Any] = {}
     for part in split(text or "", ",", option="--given"):
         _refuse_comparison(table, part)
@@ -107,7 +107,7 @@ def read_given(table: TableSchema, text: str | None) -> dict[str, Any]:
 
 
 def _refuse_comparison(table: TableSchema, text: str) -> None:
-    """Says how `age>30` is written."""
+    """Refuses `age>30` with the notation for it."""
     compared = COMPARISON.fullmatch(text)
     if compared is None or unquoted(compared["name"]) not in table.layout:
         return
@@ -117,7 +117,7 @@ def _refuse_comparison(table: TableSchema, text: str) -> None:
 
 
 def _levels(column: Column, text: str) -> Any:
-    """A level, or a list of them; a level may itself hold what separates."""
+    """Reads a level, or a list of them; a level may itself hold a separator."""
     whole = unquoted(text)
     if _is_level(column, whole):
         return whole
@@ -155,7 +155,7 @@ def _number_or_interval(column: Column, text: str) -> Any:
 
 
 def _number(column: Column, text: str) -> Any:
-    """A number; a time stays text, which the column reads."""
+    """Reads a number; a time stays text, which the column reads."""
     value = unquoted(text)
     if column.kind in CALENDAR:
         _refuse_month(column, value)
@@ -173,7 +173,7 @@ def _number(column: Column, text: str) -> Any:
 
 
 def _refuse_month(column: Column, text: str) -> None:
-    """A year or a month is no date, and would be read as its first day."""
+    """Refuses a year or a month as a date: it would be read as its first day."""
     days = days_of(text)
     if days is None:
         return
@@ -185,19 +185,19 @@ def _refuse_month(column: Column, text: str) -> None:
 
 
 def written_given(values: dict[str, Any]) -> str:
-    """What `read_given` reads as these values."""
+    """Formats values as `read_given` reads them."""
     return ",".join(f"{quoted(name)}={quoted(str(value))}" for name, value in values.items())
 
 
 def quoted(text: str) -> str:
-    """A name or value in double quotes, where it needs them."""
+    """Returns a name or value in double quotes, where it needs them."""
     if text and not SPECIAL.search(text):
         return text
     return '"' + text.replace('"', '""') + '"'
 
 
 def unquoted(text: str) -> str:
-    """A name or value without the quotes around it."""
+    """Returns a name or value without the quotes around it."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')
@@ -205,7 +205,7 @@ def unquoted(text: str) -> str:
 
 
 def split(text: str, separator: str, *, option: str) -> list[str]:
-    """The parts of a text between separators that are not in quotes; none of them empty."""
+    """Splits a text at separators that are not in quotes; empty parts are dropped."""
     parts = _split_all(text, separator, option=option)
     return [part for part in parts if part]
 
@@ -226,9 +226,9 @@ def _split_all(text: str, separator: str, *, option: str) -> list[str]:
 
 
 def _pair(text: str, *, option: str, raw: bool = False) -> tuple[str, str]:
-    """A name and what is said of it, which keeps its quotes if they matter later."""
-    name, *value = _split_all(text, "=", option=option)
-    said = "=".join(value)
-    if not name or not said:
+    """Reads a name and its value; with `raw`, the value keeps its quotes."""
+    name, *parts = _split_all(text, "=", option=option)
+    value = "=".join(parts)
+    if not name or not value:
         raise ConfigError(f'`{option}` must have the form name=value; got "{text}".')
-    return unquoted(name), said if raw else unquoted(said)
+    return unquoted(name), value if raw else unquoted(value)

@@ -15,12 +15,12 @@ from anyorder.errors import AnyOrderWarning, QueryError
 from anyorder.lattice.random_sets import seeded
 from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
+    calibration_sections,
     column_figures,
+    evidence_section,
     pair_figures,
     settings_section,
     training_section,
-    trust_sections,
-    worth_section,
 )
 from anyorder.tables.answers import CHECKED_ROWS
 from anyorder.tables.columns import CALENDAR, NumberColumn
@@ -32,13 +32,13 @@ from anyorder.tables.questions import is_for_any
 from anyorder.tables.schema import TableSchema
 
 DRAWS = 2000
-"""Rows that are drawn, to be laid beside real ones."""
+"""Number of samples to compare with real rows."""
 
 COMPARED = 2000
-"""Rows on which it is measured what columns tell about each other."""
+"""Rows from which the dependence of columns is estimated."""
 
 SHOWN_ROWS, SHOWN_COLUMNS, PAIRED = 8, 12, 4
-"""Drawn rows that are printed, columns that are pictured, and those whose pairs are."""
+"""Numbers of samples in the table, of columns with a plot, and of columns plotted in pairs."""
 
 
 def table_report(
@@ -52,18 +52,18 @@ def table_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
-    """Asks a model all that a report tells.
+    """Evaluates a model and returns its report.
 
     Args:
-        model: Fitted.
+        model: Fitted model.
         frame: Rows in random order, better such as it has not seen. The first are checked, as many
-            as `anyorder check` takes: of the same file and seed, both say the same.
-        name: What to call the model.
-        data: What to call the rows.
-        training: The folder of its training, for the curve.
-        seen: Whether these are the rows that it was trained on.
-        seed: Of draws and questions.
-        progress: Whether a line shows how the check goes.
+            as `anyorder check` takes: with the same file and seed, both give the same numbers.
+        name: Name of the model.
+        data: Name of the rows.
+        training: Folder of its training, for the curve.
+        seen: True if these are the rows that it was trained on.
+        seed: Seed of samples and queries.
+        progress: If True, a line shows how far the check is.
     """
     table = model.table_
     x, missing = table.encode(frame)
@@ -74,17 +74,17 @@ def table_report(
     joint = Estimate(torch.from_numpy(model.log_prob(frame)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AnyOrderWarning)  # the page says what it was trained for
-        drawn = _drawn(model, frame, seed)
+        drawn = _samples(model, frame, seed)
     facts = [
-        ("rows asked about", f"{len(frame):,}"),
+        ("rows", f"{len(frame):,}"),
         ("columns", f"{len(table.names)}"),
         ("weights", f"{model.model_.num_parameters:,}"),
     ]
     sections = [
         *_skill_sections(model, x[:GUESSED_ROWS], missing[:GUESSED_ROWS]),
-        _draws_section(table, frame, drawn, _related(model, x, missing)),
-        worth_section(worth, "cell", whole=joint),
-        *trust_sections(check, seen=seen),
+        _samples_section(table, frame, drawn, _related(model, x, missing)),
+        evidence_section(worth, "cell", whole=joint),
+        *calibration_sections(check, seen=seen),
         _columns_section(model),
         training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
@@ -94,22 +94,18 @@ def table_report(
 
 
 def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Section]:
-    """What columns tell of each other, of a model that was trained for any question."""
+    """Returns the section on the skill of columns, of a model that was trained for any query."""
     if not is_for_any(model.queries_):
         return []
     skill = column_skill(model.model_, model.table_, x, missing)
     rows = [(one.column, f"{one.cells:,}", *one.words) for one in skill]
-    told = (
-        "Each cell is guessed from all else that its row has: a number by its median, a category "
-        "by its most probable level. Beside it: the one guess that suits these rows best if it is "
-        "to be the same for all. A column that gains nothing has nothing to do with the others, "
-        "or the model was trained too short."
+    text = (
+        "Each cell is predicted from the rest of its row: a number by its median, a category by "
+        "its most probable level. Beside it: the best constant prediction for these rows. A column "
+        "without gain is independent of the others, or the training was too short."
     )
-    return [
-        Section(
-            "How well each column is guessed", [Words(told), Grid(HEADINGS, rows, HEADINGS[1:])]
-        )
-    ]
+    grid = Grid(HEADINGS, rows, HEADINGS[1:])
+    return [Section("Prediction of each column from the others", [Words(text), grid])]
 
 
 def _columns_section(model: TableModel) -> Section:
@@ -117,15 +113,15 @@ def _columns_section(model: TableModel) -> Section:
     return Section("Columns", [Grid(("column", "type", "details"), [*map(tuple, summary)])])
 
 
-def _drawn(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Rows of the model; what must always be given is that of real rows."""
+def _samples(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Samples rows of the model; context is that of real rows."""
     if not model.context:
         return model.sample(DRAWS, random_state=seed)
     given = frame[list(model.context)].sample(DRAWS, replace=True, random_state=seed)
     return model.impute(given.reset_index(drop=True), random_state=seed)
 
 
-def _draws_section(
+def _samples_section(
     table: TableSchema, frame: pd.DataFrame, drawn: pd.DataFrame, related: list[str]
 ) -> Section:
     without = {column.name for column in table.ignored}
@@ -138,32 +134,32 @@ def _draws_section(
     measured = [name for name in modelled if isinstance(table[name], NumberColumn)]
     real, own = (_plottable(table, part) for part in (frame, drawn))
     return Section(
-        "Draws beside real rows",
+        "Samples beside real rows",
         [
-            Words(f"{len(drawn):,} rows were drawn from the model, nothing given."),
+            Words(f"{len(drawn):,} rows were sampled from the model, nothing given."),
             Panels(
                 [
-                    Picture(figure, f"Distribution of {name}, of rows and of draws")
+                    Picture(figure, f"Distribution of {name}, of rows and of samples")
                     for name, figure in column_figures(real[some], own[some]).items()
                 ],
-                "Real rows in blue, draws in orange: where they agree, the model has learnt the "
+                "Real rows in blue, samples in orange: where they agree, the model has learnt the "
                 f"column.{left}",
             ),
             Panels(
                 [
-                    Picture(figure, f"Clouds of {across} and {down}, of rows and of draws")
+                    Picture(figure, f"Scatter of {across} and {down}, of rows and of samples")
                     for (across, down), figure in pair_figures(real[related], own[related]).items()
                 ],
-                "The columns that tell most about each other, in pairs: a dot is a row. The two "
-                "clouds of a pair should look alike.",
+                "The most dependent columns, in pairs: a dot is a row. The two plots of a pair "
+                "should look alike.",
             ),
-            Grid(modelled, rows, measured, caption="Some of the draws"),
+            Grid(modelled, rows, measured, caption="Some of the samples"),
         ],
     )
 
 
 def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows as the model reads them: text that it takes for dates is dates, a marker is a gap."""
+    """Returns rows as the model reads them: dates are dates, and markers missing values."""
     read = table.decode(*table.encode(frame))
     for column in (*table.query, *table.context):
         values, name = read[column.name], column.name
@@ -177,7 +173,7 @@ def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
-    """The columns that tell most about each other, in the order of the table."""
+    """Returns the most dependent columns, in the order of the table."""
     asked = len(model.table_.query)
     information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
     there = ~missing.all(dim=0)  # a file may lack columns

@@ -22,7 +22,7 @@ from anyorder.errors import AnyOrderError, QueryError
 from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded
-from anyorder.serve.batching import REFUSALS, Desk, Message, Seed, answer, part_seed
+from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
@@ -471,11 +471,11 @@ TYPICAL = np.array([-2.6, 2.6])
 """The normal scores between which 99 of 100 values of training lie."""
 
 
-def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRouter:
+def table_routes(model: TableModel, dispatcher: Dispatcher, *, name: str, run: str) -> APIRouter:
     """The routes for one model, under the name that the page shows and the folder to load."""
-    answering, limits = TableAnswering(model), desk.limits
+    answering, limits = TableAnswering(model), dispatcher.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
-    about = describe_table(model) | {"name": name, "run": run, "limits": limits.told}
+    about = describe_table(model) | {"name": name, "run": run, "limits": limits.public}
 
     @router.get("/model", response_model=TableAnswer)
     async def read_model() -> Response:
@@ -485,7 +485,7 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
     @router.post("/conditionals", response_model=Answers)
     async def ask_conditionals(request: ConditionalsRequest) -> Response:
         """The distribution of each column that is asked, by itself, given what is known."""
-        found = await desk.ask(answering.conditionals, request.question)
+        found = await dispatcher.ask(answering.conditionals, request.question)
         return answer(found)
 
     @router.post("/conditionals/batch", response_model=BatchAnswers)
@@ -493,27 +493,27 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
         """The same for several questions at once."""
         limits.check_size(rows=len(request.questions))
         questions = [one.question for one in request.questions]
-        found = await desk.ask_all(answering.conditionals, questions, noun="Question")
+        found = await dispatcher.ask_all(answering.conditionals, questions, noun="Question")
         return answer({"answers": found})
 
     @router.post("/surprise", response_model=SurpriseAnswer)
     async def ask_surprise(request: SurpriseRequest) -> Response:
         """How unusual a record is, and beside how many others."""
-        found = await desk.ask(answering.surprise, as_given(request.given))
+        found = await dispatcher.ask(answering.surprise, as_given(request.given))
         return answer(found)
 
     @router.post("/log_prob", response_model=LogProbAnswer)
     async def ask_log_prob(request: LogProbRequest) -> Response:
         """The log-likelihood of columns of rows, given other columns."""
         limits.check_size(rows=len(request.rows))
-        found = await desk.ask(answering.log_prob, request)
+        found = await dispatcher.ask(answering.log_prob, request)
         return answer(found)
 
     @router.post("/sample", response_model=RowsAnswer)
     async def ask_sample(request: SampleRequest) -> Response:
         """Rows drawn given what is known."""
         limits.check_size(draws=request.n)
-        found = await desk.ask(answering.sample, request)
+        found = await dispatcher.ask(answering.sample, request)
         return answer(found)
 
     @router.post("/impute", response_model=ImputeAnswer)
@@ -533,7 +533,7 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
             )
             for number, start in enumerate(range(0, len(request.rows), size))
         ]
-        parts = await desk.ask_in_turn(answering.impute, questions)
+        parts = await dispatcher.ask_in_turn(answering.impute, questions)
         draws = [[row for part in parts for row in part[i]] for i in range(request.draws)]
         return answer({"draws": draws})
 
@@ -541,14 +541,14 @@ def table_routes(model: TableModel, desk: Desk, *, name: str, run: str) -> APIRo
     async def ask_information_gain(request: GainRequest) -> Response:
         """What to measure next: how much each unknown column is expected to tell of a target."""
         question = (request.target, as_given(request.given))
-        found = await desk.ask(answering.gains, question)
+        found = await dispatcher.ask(answering.gains, question)
         return answer(found)
 
     @router.post("/outliers", response_model=OutliersAnswer)
     async def ask_outliers(request: OutliersRequest) -> Response:
         """How surprising rows are, and each of their cells given the others."""
         limits.check_size(rows=len(request.rows))
-        found = await desk.ask(answering.outliers, request.rows)
+        found = await dispatcher.ask(answering.outliers, request.rows)
         return answer(found)
 
     return router

@@ -1,13 +1,10 @@
-"""How well a model predicts the rows of a file, in one pass over it and in bounded memory.
+"""Work on the rows of a file in bounded memory: impute, score, evaluate and check.
 
-Who works on the parts of a table: this process, some on this machine, or a Dask cluster.
-
-Parts are read here, one after another, and handed out; what comes back is yielded in the order in
-which it was read, so that a file is written as if one process had done it. Only a few parts are
-under way at a time: memory stays flat however long the file is. A part is a pure function of the
-rows and the seed that it holds, so that a part whose worker died is simply done again.
-
-What is done with a part of a table, wherever it is done.
+A file is read in parts, one after another. `Completion` and `Scoring` work on a part in this
+process, in others on this machine, or in a Dask cluster; results are yielded in the order of the
+parts, so that the output is the same as that of one process. Only a few parts are in flight at a
+time: memory stays flat however long the file is. The result of a part depends on nothing but its
+rows and its seed, so that a part whose worker died is done again.
 """
 
 import math
@@ -55,33 +52,33 @@ from anyorder.tables.schema import TableSchema, as_frame
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Crew = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
-"""Gives what a function says of each part, in order."""
+WorkerPool = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Applies a function to each part, in order."""
 
 AHEAD = 2
-"""Parts that are under way for each worker: one that it works on, and one that waits for it."""
+"""Parts in flight for each worker: one that it works on, and one that waits for it."""
 
 PATIENCE = 10
 """Seconds within which a scheduler must answer."""
 
 RETRIES = 3
-"""How often a part is begun anew whose worker died."""
+"""Number of times that a part is done again whose worker died."""
 
 
 @contextmanager
-def crew(*, workers: int = 1, cluster: str | None = None) -> Iterator[Crew]:
-    """A crew, which goes home at the end.
+def worker_pool(*, workers: int = 1, cluster: str | None = None) -> Iterator[WorkerPool]:
+    """Opens a pool of workers, and closes it at the end of the `with` block.
 
     Args:
-        workers: Processes on this machine; one is this process itself.
-        cluster: The address of a Dask scheduler, such as "tcp://10.0.0.1:8786", in place of these.
-            Its workers need anyorder, and the folder of the model under the same path.
+        workers: Number of processes on this machine; 1 is this process itself.
+        cluster: Address of a Dask scheduler, such as "tcp://10.0.0.1:8786", in place of these. Its
+            workers need anyorder, and the folder of the model under the same path.
     """
     check_count("workers", workers)
     if cluster is None and workers == 1:
         yield map
         return
-    distributed = _engine()
+    distributed = _distributed()
     with _client(distributed, workers, cluster) as client:
         ahead = AHEAD * max(1, sum(client.nthreads().values()))
         yield lambda function, parts: in_order(client, function, parts, ahead=ahead)
@@ -90,26 +87,26 @@ def crew(*, workers: int = 1, cluster: str | None = None) -> Iterator[Crew]:
 def in_order(
     client: Any, function: Callable[[Item], Result], parts: Iterable[Item], *, ahead: int
 ) -> Iterator[Result]:
-    """What workers make of parts, in the order of the parts, so many of them under way at a time.
+    """Yields the results of workers in the order of the parts.
 
     Args:
-        client: Of Dask.
-        function: What is done with a part.
-        parts: Read as they are needed.
-        ahead: How many are under way.
+        client: Dask client.
+        function: Function of a part.
+        parts: Parts, read as they are needed.
+        ahead: Greatest number of parts in flight.
     """
-    under_way: deque[Any] = deque()
+    in_flight: deque[Any] = deque()
     for part in parts:
-        under_way.append(client.submit(function, part, retries=RETRIES, pure=False))
-        if len(under_way) >= ahead:
-            yield _result(under_way.popleft())
-    while under_way:
-        yield _result(under_way.popleft())
+        in_flight.append(client.submit(function, part, retries=RETRIES, pure=False))
+        if len(in_flight) >= ahead:
+            yield _result(in_flight.popleft())
+    while in_flight:
+        yield _result(in_flight.popleft())
 
 
 @lru_cache(maxsize=1)
 def loaded(folder: str) -> Any:
-    """The model of a folder, read once in each process."""
+    """Returns the model of a folder, read once in each process."""
     return load(Path(folder))
 
 
@@ -127,7 +124,7 @@ def _client(distributed: Any, workers: int, cluster: str | None) -> Any:
 
 
 def _local(distributed: Any, workers: int) -> Any:
-    """Processes of this machine; torch has threads of its own, so each has one."""
+    """Starts processes on this machine; torch has threads of its own, so each has one."""
     return distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
     )
@@ -138,7 +135,7 @@ def _result(future: Any) -> Any:
         return future.result()
     except AnyOrderError:
         raise
-    except _engine().scheduler.KilledWorker as error:
+    except _distributed().scheduler.KilledWorker as error:
         raise ConfigError(
             f"A part of the table ended its worker {RETRIES} times: it may need more memory."
         ) from error
@@ -146,7 +143,7 @@ def _result(future: Any) -> Any:
         future.release()
 
 
-def _engine() -> Any:
+def _distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -162,59 +159,59 @@ def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.Da
             f'"{file}" has no column of the model, which begin with "{table.layout[0]}"; it has '
             f'"{names[0]}"{" and others" if names[1:] else ""}.'
         )
-    told, known = told_by(table, file), {column.name for column in (*table.query, *table.context)}
+    hints, known = csv_hints(table, file), {c.name for c in (*table.query, *table.context)}
     for chunk in read_chunks(
         file,
         rows=rows,
-        missing_values=told.missing_values,
-        text=told.text,
+        missing_values=hints.missing_values,
+        text=hints.text,
         untouched=[name for name in names if name not in known],
-        decimals=told.known,
+        decimals=hints.known,
     ):
         frame = as_frame(chunk)
         yield frame.set_axis(range(start, start + len(frame)))
         start += len(frame)
 
 
-def told_by(table: TableSchema, file: Path) -> CsvHints:
-    """What a model tells of a file: its gaps, what is no number in it, and its decimals."""
+def csv_hints(table: TableSchema, file: Path) -> CsvHints:
+    """Returns hints for reading a file: markers of missing values, text columns, decimals."""
     numbers = {c.name for c in (*table.query, *table.context) if not _is_text(c)}
     text = [name for name in column_names(file) if name not in numbers]
     return CsvHints(table.missing_values, text, table.decimals)
 
 
 def _is_text(column: Column) -> bool:
-    """Whether its values are no numbers to the model, even if they look like it, as 01234."""
+    """Returns whether a column holds text to the model, even if it looks like numbers, as 01234."""
     return isinstance(column, CategoryColumn) and any(isinstance(v, str) for v in column.levels)
 
 
 class Part(NamedTuple):
-    """Some rows of a table, and the seed of what is drawn for them."""
+    """Some rows of a table, and the seed of their samples."""
 
     frame: pd.DataFrame
     seed: int
 
 
 def parts(table: TableSchema, file: Path, *, rows: int, seed: int = 0) -> Iterator[Part]:
-    """A file in parts; what is drawn depends on the part, not on who draws it."""
+    """Yields a file in parts; samples depend on the part, not on the worker."""
     for number, frame in enumerate(table_chunks(table, file, rows=rows)):
         yield Part(frame, seed + number)
 
 
 def table_run(run: Path) -> tuple[TableSchema, str]:
-    """What a model of a table is of, and its folder as others find it; it is read once."""
+    """Returns the schema of a saved model, and its folder as other processes find it."""
     folder = str(run.absolute()) if run.is_dir() else str(run)
     return of_domain(loaded(folder), run, "table").table_, folder
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Fills the gaps of a part.
+    """Imputes the missing values of a part.
 
     Args:
-        run: The folder of the model.
-        draws: How many times it is filled.
-        how: How a gap is filled.
+        run: Folder of the model.
+        draws: Number of imputations.
+        how: Method of imputation, as for `TableModel.impute`.
     """
 
     run: str
@@ -222,7 +219,7 @@ class Completion:
     how: How
 
     def __call__(self, part: Part) -> tuple[pd.DataFrame, int]:
-        """The columns of the file as they stand there, then those that it lacks; and the gaps."""
+        """Returns the columns of the file, then those it lacks; and the count of missing values."""
         model: TableModel = loaded(self.run)
         table, frame = model.table_, part.frame
         filled = model.impute(frame, draws=self.draws, how=self.how, random_state=part.seed)
@@ -230,19 +227,19 @@ class Completion:
             if name not in table.layout:
                 filled[name] = pd.concat([frame[name]] * self.draws).array
         lacking = [name for name in table.names if name not in frame.columns]
-        gaps = int(frame.reindex(columns=list(table.names)).isna().to_numpy().sum())
+        missing = int(frame.reindex(columns=list(table.names)).isna().to_numpy().sum())
         filled = filled[[*frame.columns, *lacking]]
-        return filled if self.draws == 1 else _numbered(filled), gaps
+        return filled if self.draws == 1 else _numbered(filled), missing
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """The log-likelihood of each row of a part.
+    """Scores each row of a part by its log-likelihood.
 
     Args:
-        run: The folder of the model.
-        query: Columns that are asked; None for all that a row has and that is not given.
-        given: Columns that are known.
+        run: Folder of the model.
+        query: Columns to query; None is all that a row has and that is not given.
+        given: Columns that are evidence.
     """
 
     run: str
@@ -250,7 +247,7 @@ class Scoring:
     given: Sequence[str] | None
 
     def __call__(self, part: Part) -> pd.DataFrame:
-        """The number of each row of the file, and its log-likelihood; NaN where a gap is asked."""
+        """Returns row numbers and log-likelihoods; NaN where a queried value is missing."""
         model: TableModel = loaded(self.run)
         frame, asked = part.frame, [name for name in self.query or () if name in part.frame.columns]
         whole = frame[asked].notna().all(axis=1).to_numpy()
@@ -261,12 +258,12 @@ class Scoring:
 
 
 def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
-    """With the number of the draw and that of the row in front."""
+    """Puts the number of the imputation and that of the row in front."""
     for name in ("draw", "row"):
         if name in filled.columns:
             raise ConfigError(
-                f'Several draws are told apart by a column "{name}", which the table has already. '
-                "Rename it, or take one draw."
+                f'Several imputations are numbered by a column "{name}", which the table has '
+                "already. Rename it, or take one."
             )
     return filled.reset_index()
 
@@ -275,19 +272,19 @@ ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
 
 MOST_ROWS = 5000
-"""Rows that a report asks about."""
+"""Greatest number of rows of a report."""
 
 LITTLE, FEWEST_CELLS = 0.05, 30
-"""A column gains little from the rest of its row that saves a smaller share of its errors; of fewer
-cells, nothing can be said."""
+"""Share of a column's errors below which the rest of its row helps little, and the least number of
+cells to judge it by."""
 
 
 @dataclass
-class Running:
-    """A mean and its standard error, of values that come in parts.
+class RunningMean:
+    """Mean and standard error of values that come in parts.
 
     Example:
-        >>> running = Running()
+        >>> running = RunningMean()
         >>> running.add(torch.tensor([1.0, 2.0]))
         >>> running.add(torch.tensor([6.0]))
         >>> running.mean, round(running.se, 4)
@@ -299,7 +296,7 @@ class Running:
     squares: float = 0.0
 
     def add(self, values: Tensor) -> None:
-        """Takes in some more values: the update of Chan, Golub and LeVeque (1979)."""
+        """Adds values, by the update of Chan, Golub and LeVeque (1979)."""
         if not len(values):
             return
         number, mean = len(values), float(values.double().mean())
@@ -311,13 +308,13 @@ class Running:
 
     @property
     def se(self) -> float:
-        """The standard error of the mean."""
+        """Standard error of the mean."""
         if self.count < 2:
             return math.nan
         return math.sqrt(self.squares / (self.count - 1) / self.count)
 
     def to_json(self) -> dict[str, float | int | None]:
-        """Plain values."""
+        """Returns plain values."""
         return {"value": self.mean, "se": self.se if self.count > 1 else None, "n": self.count}
 
     def __str__(self) -> str:
@@ -330,8 +327,8 @@ def evaluate_table(model: TableModel, file: Path, options: EvaluateOptions) -> N
     asked = read_names(options.query, option="--query")
     known = read_names(options.given, option="--given")
     if known and not asked:
-        raise QueryError("`--given` needs `--query`: which columns are asked?")
-    found: dict[str, Running] = {}
+        raise QueryError("`--given` needs `--query`: name the columns to query.")
+    found: dict[str, RunningMean] = {}
     rows, sample = RowPrint(), RowSample(GUESSED_ROWS, seed=seed)
     for number, frame in enumerate(table_chunks(model.table_, file, rows=ROWS_AT_ONCE)):
         if asked:
@@ -339,20 +336,20 @@ def evaluate_table(model: TableModel, file: Path, options: EvaluateOptions) -> N
         else:
             parts = _all_and_half(model, frame, seed + number)
         for name, part in parts.items():
-            found.setdefault(name, Running()).add(part)
+            found.setdefault(name, RunningMean()).add(part)
         x, missing = model.table_.encode(frame)
         rows.add(x, missing)
         sample.add(x, missing)
     if not any(running.count for running in found.values()):
-        raise SchemaError(f'"{file}" has no row that has what is asked.')
+        raise SchemaError(f'"{file}" has no row with all queried columns.')
     seen = rows.to_json() == model.trained_on_
     skill = [] if asked else _skill(model, sample)
     if options.json:
         nats = {name: part.to_json() for name, part in found.items()}
-        told = {"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats}
+        document = {"data": file.name, "rows": rows.rows, "trained_on": seen, "nats": nats}
         if skill:
-            told["columns"] = {one.column: one.to_json() for one in skill}
-        print_json(told)
+            document["columns"] = {one.column: one.to_json() for one in skill}
+        print_json(document)
         return
     questions = {
         "joint": "all that a row has",
@@ -360,7 +357,7 @@ def evaluate_table(model: TableModel, file: Path, options: EvaluateOptions) -> N
         "query": ", ".join(asked) + (f" given {', '.join(known)}" if known else ""),
     }
     show(
-        ["question", "nats a row", "rows"],
+        ["query", "nats a row", "rows"],
         [[questions[name], str(part), f"{part.count:,}"] for name, part in found.items()],
         title=f"{file.name}: log-likelihoods of {rows.rows:,} rows; more is better",
         numbers=["nats a row", "rows"],
@@ -384,10 +381,9 @@ def check_table(model: TableModel, file: Path, *, rows: int | None, seed: int) -
 
 
 def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFrame, bool]:
-    """Rows of a file, at most so many and at random, and whether the model was trained on them.
+    """Returns random rows of a file, and whether the model was trained on the file.
 
-    They are in random order, so that the first of them are those that `check` takes: the rows of
-    the least random numbers, which both draw from the same seed.
+    They are in random order, and the first of them are those that `check` takes with the same seed.
     """
     sampling, kept, rows = Sampling(MOST_ROWS, seed=seed), pd.DataFrame(), RowPrint()
     for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
@@ -397,7 +393,7 @@ def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFr
 
 
 def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
-    """How well columns are guessed, of a model that was trained for any question."""
+    """Returns the skill of columns, of a model that was trained for any query."""
     if not is_for_any(model.queries_):
         return []
     return column_skill(model.model_, model.table_, sample.x, sample.missing)
@@ -405,21 +401,21 @@ def _skill(model: TableModel, sample: RowSample) -> list[Skill]:
 
 def _show_skill(skill: Sequence[Skill]) -> None:
     rows = [[one.column, f"{one.cells:,}", *one.words] for one in skill]
-    title = "How well each column is guessed, and the share of its error that the others save"
+    title = "Prediction of each column from the others, and the share of its error that they save"
     show(HEADINGS, rows, title=title, numbers=HEADINGS[1:])
     gains = [one.gain for one in skill if one.gain is not None and one.cells >= FEWEST_CELLS]
     if gains and max(gains) < LITTLE:
         note(
-            "warning: no column is guessed better from the rest of its row than without. Either "
-            "they have nothing to do with each other, or the model was trained too short: fit it "
-            "anew with more `--minutes`."
+            "warning: no column is predicted better from the rest of its row than without. Either "
+            "the columns are independent, or the training was too short: fit the model again with "
+            "more `--minutes`."
         )
 
 
 def _stated(
     model: TableModel, frame: pd.DataFrame, asked: Sequence[str], known: Sequence[str]
 ) -> Tensor:
-    """The log-likelihoods of one question, of the rows that have all that it asks."""
+    """Returns the log-likelihoods of one query, of the rows that have all its columns."""
     table = model.table_
     query, given = named_sets(table, asked, known, prefix="--")
     x, missing = table.encode(frame, needs=asked)
@@ -429,7 +425,7 @@ def _stated(
 
 
 def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str, Tensor]:
-    """The log-likelihoods of all that a row has, and of a random half given the other."""
+    """Returns the log-likelihoods of all that a row has, and of a random half given the other."""
     x, missing = model.table_.encode(frame)
     rows = ~missing.all(dim=1)
     frame, x, have = frame[rows.numpy()], x[rows], ~missing[rows]
@@ -447,7 +443,7 @@ def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str
 def _log_prob(
     model: TableModel, frame: pd.DataFrame, x: Tensor, query: Tensor, given: Tensor
 ) -> Tensor:
-    """In nats and in the units of the columns; the sets may differ from row to row."""
+    """Returns log-likelihoods in nats and in the units of the columns; sets may differ by row."""
     if not len(x):
         return torch.zeros(0, dtype=torch.float64)
     return log_prob_in_units(model.model_, model.table_, frame, x, query=query, given=given)

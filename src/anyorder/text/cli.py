@@ -1,4 +1,4 @@
-"""The verbs for text: fit, infill, evaluate."""
+"""Commands for text: fit, infill, evaluate."""
 
 import math
 import sys
@@ -10,8 +10,8 @@ from rich.console import Console
 
 from anyorder.cli.console import note, print_json, shell, show
 from anyorder.cli.options import EvaluateOptions, FitOptions
-from anyorder.cli.resume import making_room, sized, told_by_flags, trained_with
-from anyorder.cli.runs import finished_step, read_run, tell_fitted
+from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
+from anyorder.cli.runs import finished_step, note_fitted, read_run
 from anyorder.cli.streams import STREAM, printable
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.diagnostics.gaps import estimate_json
@@ -22,7 +22,7 @@ from anyorder.text.model import TEXT_SETTINGS, VALID_ROWS, TextModel
 from anyorder.training.settings import is_first_process
 
 HINT = 32
-"""The most characters of the text that a fit proposes to fill."""
+"""Greatest length of the text that `fit` proposes to infill."""
 
 
 def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
@@ -38,13 +38,17 @@ def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
         note(f"{text.name}: read as a text of {size:,} characters")
 
     def flags(one: TextModel) -> dict[str, Any]:
-        return {"--length": one.length, **sized(one), **trained_with(one.training_settings())}
+        return {
+            "--length": one.length,
+            **size_flags(one),
+            **training_flags(one.training_settings()),
+        }
 
     def other_data(_: TextModel) -> str:
         return f'it is of another text than "{file}"'
 
-    room = making_room(out, overwrite=shared.overwrite, file=file)
-    with room, told_by_flags(out, model, file=file, flags=flags, other_data=other_data):
+    room = overwriting(out, overwrite=shared.overwrite, file=file)
+    with room, explaining_mismatch(out, model, file=file, flags=flags, other_data=other_data):
         done = finished_step(training)
         model.progress = done is None
         model.fit(text, folder=training)
@@ -53,12 +57,12 @@ def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
     if is_first_process():
         bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
         held_out = f"Held-out text: {bits} bits for each character of a random half of a chunk"
-        tell_fitted(text.name, out, done, held_out)
-        note(f"  {shell('anyorder', 'infill', out, holed_words(text, model))}")
+        note_fitted(text.name, out, done, held_out)
+        note(f"  {shell('anyorder', 'infill', out, example_text(text, model))}")
 
 
-def holed_words(text: Text, model: TextModel) -> str:
-    """Whole words of the validation text, with a hole in each that has three letters or more."""
+def example_text(text: Text, model: TextModel) -> str:
+    """Returns words of the validation text, with a hole in each that has three letters or more."""
     found = ""
     for word in decode(text.valid[: 8 * HINT], text.alphabet).split()[1:]:  # the first may be cut
         middle = len(word) // 2
@@ -82,7 +86,7 @@ def infill_text(
     json: bool,
 ) -> None:
     """Fills the holes of a text; see `anyorder infill --help`."""
-    _check_drawing(n, greedy, temperature)
+    _check_sampling(n, greedy, temperature)
     check_seed(seed)
     text = sys.stdin.read().rstrip("\n") if text == STREAM else text
     fills = read_run(run, "text").infill(
@@ -98,11 +102,11 @@ def infill_text(
     else:
         lines = "\n".join(fills)
         console = Console(soft_wrap=True, highlight=False, markup=False)
-        # A pipe gets what was drawn, letter by letter.
+        # A pipe gets the samples unchanged.
         console.print(printable(lines) if console.is_terminal else lines)
 
 
-def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
+def _check_sampling(n: int, greedy: bool, temperature: float) -> None:
     """Refuses options that contradict each other, in the words of the command line."""
     if not 0 < temperature < math.inf:
         raise ConfigError(
@@ -111,7 +115,7 @@ def _check_drawing(n: int, greedy: bool, temperature: float) -> None:
         )
     if greedy and (n > 1 or temperature != 1):
         other = "--n" if n > 1 else "--temperature"
-        raise ConfigError(f"`--greedy` draws nothing, so `{other}` has no use: drop one of them.")
+        raise ConfigError(f"`--greedy` samples nothing, so `{other}` has no use: drop one of them.")
 
 
 def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None:
@@ -126,10 +130,10 @@ def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None
     questions = {
         "joint": f"joint: all {model.length} characters of a chunk",
         "marginal": f"marginal: a random set of them, divided by all {model.length}",
-        "conditional": "conditional: a random half given the other, divided by those asked",
+        "conditional": "conditional: a random half given the other, divided by those queried",
     }
     show(
-        ["question", "bits a character", "chunks"],
+        ["query", "bits a character", "chunks"],
         [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
         title=f"{text.name}: its test part, the last 5%; less is better",
         numbers=["bits a character", "chunks"],
@@ -137,7 +141,7 @@ def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None
 
 
 def read_text(file: str) -> Text:
-    """A text by what a user typed: a file, text8 or the folder of text8, or "pydoc"."""
+    """Reads what a user typed: a text file, text8 or the folder of text8, or "pydoc"."""
     if file == EMBEDDED:
         return embedded_text()
     path = Path(file)

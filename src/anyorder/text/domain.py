@@ -17,9 +17,8 @@ class TextFitOptions:
     """The options of `fit` for text.
 
     Args:
-        length: Text: number of characters of a chunk, the longest text that can be asked about at
-            once; 128.
-        hole: Text: character that will stand for an unknown one, "_"; not one of the text's own.
+        length: Text: number of characters of a chunk, the longest text of a query; 128.
+        hole: Text: character that marks a hole, "_"; must not occur in the text.
     """
 
     length: Whole | None = None
@@ -37,7 +36,7 @@ def infill(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Fill the holes of a text.
+    """Sample the holes of a text, given its other characters.
 
     Examples: anyorder infill shipped "the st_tem_nt" --n 3; anyorder infill runs/book "th_ q_ick"
 
@@ -46,16 +45,16 @@ def infill(
     Parameters
     ----------
     text
-        What is known, with holes, or "-" to read it from standard input; it is taken for the start
-        of a chunk.
+        The text with holes, or "-" to read it from standard input; it is read as the start of a
+        chunk.
     n
-        How many fills.
+        Number of fills.
     greedy
         Take the most probable character at each step; there is one such fill.
     temperature
-        Below 1 is more cautious.
+        Temperature of sampling; below 1 favours probable characters.
     top_k
-        Only the k most probable characters at each step.
+        Sample from the k most probable characters at each step.
     """
     from anyorder.text.cli import infill_text
 
@@ -134,11 +133,11 @@ class TextDomain(Domain):
             names=[str(place) for place in range(model.length)],
         )
 
-    def routes(self, model: Any, desk: Any, *, name: str, run: str) -> Any:
+    def routes(self, model: Any, dispatcher: Any, *, name: str, run: str) -> Any:
         """Returns the routes of a model of text."""
         from anyorder.text.routes import text_routes
 
-        return text_routes(model, desk, name=name, run=run)
+        return text_routes(model, dispatcher, name=name, run=run)
 
 
 TEXT = TextDomain()

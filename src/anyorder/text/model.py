@@ -1,6 +1,6 @@
-"""TextModel: fit a text, then fill its holes, score any of its characters, or sample new text.
+"""TextModel: fit a text, then infill holes, score any of its characters, or sample new text.
 
-`TextAnswers` holds the questions: likelihoods of characters, fills of holes, samples, bits.
+`TextAnswers` holds the queries: likelihoods of characters, fills of holes, samples, bits.
 """
 
 import re
@@ -52,11 +52,11 @@ from anyorder.training.settings import (
 )
 
 CHECKED_CHUNKS = 256
-"""Chunks of a check unless told otherwise."""
+"""Default number of chunks of a check."""
 
 
 class TextAnswers:
-    """The questions that can be asked of a model of text."""
+    """Queries of a model of text."""
 
     length: int
     hole: str
@@ -77,7 +77,7 @@ class TextAnswers:
         """Returns the log-likelihood, in nats, of the characters of `text` that are not holes.
 
         A text is the start of a chunk; holes and what would follow it are marginalised. Its place
-        matters: the same word elsewhere in a chunk is another question.
+        matters: the same word elsewhere in a chunk is another query.
 
         Args:
             text: Text of at most `length` characters, or several; `hole` marks a character to
@@ -228,8 +228,8 @@ class TextAnswers:
         Args:
             text: Text as for `evaluate`.
             rows: Number of chunks of `length` characters, spread evenly over it.
-            random_state: Seed of the questions that are asked; None is 0.
-            progress: Whether a line on standard error shows how far it is.
+            random_state: Seed of the queries; None is 0.
+            progress: If True, a line on standard error shows how far it is.
 
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
@@ -255,11 +255,11 @@ class TextAnswers:
     def fitted(self) -> AnyOrderModel:
         """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
         if self.model_ is None:
-            raise QueryError("This model knows nothing yet: call `fit` or `load` first.")
+            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
         return self.model_
 
     def read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Texts with holes as values ``(batch, length)`` and what is known ``(batch, length)``."""
+        """Returns values of texts with holes, and True where known; both ``(batch, length)``."""
         self.fitted()
         known = torch.zeros(len(texts), self.length, dtype=torch.bool)
         x = torch.zeros(len(texts), self.length, dtype=torch.long)
@@ -276,7 +276,7 @@ class TextAnswers:
         return x, known
 
     def _encode(self, text: str) -> Tensor:
-        """The codes of a text, or an error that says what is wrong with it."""
+        """Returns the codes of a text; the error for an unknown capital says so."""
         try:
             return encode(text, self.alphabet_)
         except QueryError as error:
@@ -286,7 +286,7 @@ class TextAnswers:
 
 
 def _listed(text: str | list[str]) -> list[str]:
-    """One text or several as a list; what is neither is refused where it is read."""
+    """Returns one text or several as a list; other types are refused where they are read."""
     if not isinstance(text, list | tuple):
         return [text]
     if not text:
@@ -295,25 +295,24 @@ def _listed(text: str | list[str]) -> list[str]:
 
 
 VALID_ROWS = 64
-"""Chunks of the validation text that tell when training gets no better."""
-
+"""Chunks of the validation text for early stopping."""
 
 TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
-"""Training settings of text by default."""
+"""Default training settings of text."""
 
 HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
-"""Characters to propose for a hole: what needs no quotes in a shell first, then squares."""
+"""Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
 
 OTHER_RUNS = {
     r"`model\.schema\.variables` .*": "its chunks have another `length`",
     r"`model\.schema\..*": "it has another alphabet, so it is of another text",
     r"`data\..*": "it is of another text",
 }
-"""What differs between two trainings, by the field that was found to differ, in words."""
+"""Descriptions of how two trainings differ, by the field that differs."""
 
 
 def text_queries(length: int) -> QueryLaw:
-    """Returns the law of "any" for text: three quarters of the questions fill holes."""
+    """Returns the law of "any" for text: three quarters of the queries fill holes."""
     return any_queries(length, conditional_share=0.75)
 
 
@@ -327,13 +326,13 @@ class TextModel(TextAnswers):
         layers: Number of blocks of the network.
         width: Width of the network.
         heads: Number of attention heads; must divide `width`.
-        queries: Questions to train for: "any", or a query law over `length` variables.
+        queries: Queries to train for: "any", or a query law over `length` variables.
         hole: Character that marks a hole; must not occur in the text.
         random_state: Seed of everything random in training; None is 0.
         minutes: Training budget in minutes; None is 10.
         settings: All training settings, in place of `TEXT_SETTINGS` and `minutes`. `settings.seed`
             takes the place of `random_state`.
-        progress: Whether a line on standard error shows how training goes.
+        progress: If True, a line on standard error shows how training goes.
         device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
             is one.
 
@@ -508,7 +507,7 @@ class TextModel(TextAnswers):
 
 
 def _settings(notes: dict[str, Any], folder: str | Path) -> TrainingSettings | None:
-    """How a saved model was trained; older ones do not say it."""
+    """Returns the training settings of a saved model; None for old ones, which lack them."""
     if "settings" not in notes:
         return None
     try:
@@ -521,7 +520,7 @@ def _settings(notes: dict[str, Any], folder: str | Path) -> TrainingSettings | N
 
 
 def _in_words(refusal: str) -> str:
-    """A refusal to go on with another training, without the names of fields."""
+    """Describes a difference between trainings without the names of fields."""
     for field, words in OTHER_RUNS.items():
         refusal = re.sub(rf"(holds another run: ){field}\. Train", rf"\g<1>{words}. Train", refusal)
     return refusal

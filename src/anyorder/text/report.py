@@ -7,12 +7,12 @@ import torch
 
 from anyorder.lattice.random_sets import seeded
 from anyorder.report.page import Code, Page, Section, Words
-from anyorder.report.sections import asked_sections, settings_section, training_section
+from anyorder.report.sections import evaluation_sections, settings_section, training_section
 from anyorder.text.data import Text, chunks, decode
 from anyorder.text.model import CHECKED_CHUNKS, TextModel
 
 EXAMPLES, FILLS, HOLES = 3, 2, 0.3
-"""Chunks that are shown, how often each is filled, and how many of its characters are holes."""
+"""Number of chunks that are shown, fills of each, and the share of their characters in holes."""
 
 
 def text_report(
@@ -24,23 +24,23 @@ def text_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
-    """Asks a model all that a report tells.
+    """Evaluates a model and returns its report.
 
     Args:
-        model: Fitted.
-        text: Its test part is read.
-        name: What to call the model.
-        training: The folder of its training, for the curve.
-        seed: Of draws and questions.
-        progress: Whether a line shows how the check goes.
+        model: Fitted model.
+        text: Text, of which the test part is read.
+        name: Name of the model.
+        training: Folder of its training, for the curve.
+        seed: Seed of samples and queries.
+        progress: If True, a line shows how far the check is.
     """
     x = chunks(text.test, model.length, CHECKED_CHUNKS)
     names = {"cell": "character", "dimension": "character"}
-    asked = asked_sections(model, text, x, **names, seed=seed, progress=progress)
+    evaluation = evaluation_sections(model, text, x, **names, seed=seed, progress=progress)
     places = [str(place) for place in range(model.length)]
     sections = [
         _fills_section(model, x, seed),
-        *asked.sections,
+        *evaluation.sections,
         training_section(training, model.queries, places, dimension=names["dimension"]),
         settings_section({"length": model.length, **asdict(model.training_settings())}),
     ]
@@ -48,20 +48,20 @@ def text_report(
         f"A model of text: any characters of a chunk of {model.length} given any others. "
         f"Evaluated on the test part of {text.name}."
     )
-    return Page(f'The model "{name}"', words, sections, asked.facts)
+    return Page(f'The model "{name}"', words, sections, evaluation.facts)
 
 
 def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:
-    """Chunks of the test text with holes, and what the model fills in."""
+    """Returns the section of test chunks with holes, and their fills."""
     holes = torch.rand(x[:EXAMPLES].shape, generator=seeded(seed)) < HOLES
     lines = []
-    for row, unknown in zip(x[:EXAMPLES], holes, strict=True):
+    for row, queried in zip(x[:EXAMPLES], holes, strict=True):
         whole = decode(row, model.alphabet_)
         holed = "".join(
             model.hole if gone else letter
-            for letter, gone in zip(whole, unknown.tolist(), strict=True)
+            for letter, gone in zip(whole, queried.tolist(), strict=True)
         )
-        lines += [f"known   {holed}"]
+        lines += [f"given   {holed}"]
         lines += [f"filled  {fill}" for fill in model.infill(holed, n=FILLS, random_state=seed)]
         lines += [f"truth   {whole}", ""]
     words = f"Chunks that it has not seen, with {HOLES:.0%} of their characters taken out."

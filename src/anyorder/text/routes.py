@@ -1,4 +1,4 @@
-"""The routes of a model of text."""
+"""Routes of a model of text."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from anyorder.inference.queries import answering
 from anyorder.serve.batching import (
     REFUSALS,
     VALUES_AT_ONCE,
-    Desk,
+    Dispatcher,
     Message,
     Seed,
     answer,
@@ -23,7 +23,7 @@ from anyorder.serve.batching import (
 from anyorder.text.model import TextModel
 
 LIKELY = 6
-"""Characters that are listed for a hole, the most probable."""
+"""Greatest number of characters that are listed for a hole, the most probable first."""
 
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=100_000)]
 
@@ -32,8 +32,10 @@ class InfillRequest(Message):
     """A text with holes to fill."""
 
     text: Text = Field(examples=["th_ st_tement"])
-    n: int = Field(default=5, ge=1, strict=True, description="How many fills.")
-    greedy: bool = Field(default=False, strict=True, description="The most probable, step by step.")
+    n: int = Field(default=5, ge=1, strict=True, description="Number of fills.")
+    greedy: bool = Field(
+        default=False, strict=True, description="Most probable character at each step."
+    )
     temperature: float = Field(default=1.0, gt=0, le=100, strict=True, allow_inf_nan=False)
     top_k: int | None = Field(default=None, ge=1, le=100_000, strict=True)
     seed: Seed = None
@@ -48,52 +50,54 @@ class InfillBatchRequest(Message):
 
 
 class PositionsRequest(Message):
-    """A text whose characters are to be judged."""
+    """A text whose characters are to be scored one by one."""
 
     text: Text = Field(examples=["th_ st_tement"])
 
 
 class TextLogProbRequest(Message):
-    """Texts whose likelihood is asked; holes are marginalised."""
+    """Texts to score; holes are marginalised."""
 
     texts: list[Text] = Field(min_length=1, examples=[["the statement"]])
     given: list[Text] | None = Field(
-        default=None, description="Each text with holes where it is asked."
+        default=None, description="Evidence: each text with holes where it is queried."
     )
 
 
 class FillsAnswer(BaseModel):
-    """The fills of a text."""
+    """Fills of a text."""
 
     fills: list[str]
 
 
 class FillsBatchAnswer(BaseModel):
-    """The fills of each text."""
+    """Fills of each text."""
 
     fills: list[list[str]]
 
 
 class Position(BaseModel):
-    """A hole and what may stand in it, or a character and how probable it was."""
+    """A hole and its most probable characters, or a known character and its probability."""
 
     character: str
     hole: bool
-    likely: dict[str, float] = Field(description="Of a hole, given all known characters.")
+    likely: dict[str, float] = Field(
+        description="Probabilities in a hole, given all that is known."
+    )
     probability: float | None = Field(
-        description="Of a known character, given the known ones before it."
+        description="Probability of a known character, given the known ones before it."
     )
 
 
 class PositionsAnswer(BaseModel):
-    """The positions of a text."""
+    """Positions of a text."""
 
     positions: list[Position]
-    log_prob: float = Field(description="Of all known characters, in nats.")
+    log_prob: float = Field(description="Log-likelihood of all known characters, in nats.")
 
 
 class TextLogProbAnswer(BaseModel):
-    """In nats."""
+    """Log-likelihoods in nats."""
 
     log_prob: list[float]
 
@@ -103,7 +107,7 @@ class TextAnswer(BaseModel):
 
     domain: Literal["text"]
     name: str
-    run: str = Field(description="The folder to load it from, as the server was told it.")
+    run: str = Field(description="Run folder of the model.")
     length: int
     hole: str
     alphabet: str
@@ -112,7 +116,7 @@ class TextAnswer(BaseModel):
 
 
 class Fills(NamedTuple):
-    """Holes to be filled."""
+    """Texts to infill."""
 
     texts: Sequence[str]
     n: int
@@ -120,9 +124,9 @@ class Fills(NamedTuple):
     start: int = 0  # the number of the first text in its request
 
     def parts(self, hole: str) -> list["Fills"]:
-        """The same in portions that take the model a moment each."""
+        """Splits them into parts that take the model a moment each."""
         if not all(hole in text for text in self.texts):
-            return [self]  # refused before anything is drawn
+            return [self]  # refused before anything is sampled
         longest = max(text.count(hole) for text in self.texts)
         draws = min(self.n, max(1, VALUES_AT_ONCE // longest))
         rows = max(1, VALUES_AT_ONCE // (longest * self.n))
@@ -139,17 +143,17 @@ class Fills(NamedTuple):
 
 
 class TextAnswering:
-    """What a model of text answers, for several requests at once.
+    """Answers queries of a model of text, for several requests at once.
 
     Args:
-        model: Fitted.
+        model: Fitted model.
     """
 
     def __init__(self, model: TextModel) -> None:
         self.model = model
 
     def infill(self, questions: Sequence[Fills]) -> list[Any]:
-        """Fills; each question has a seed of its own, and so a walk of its own."""
+        """Infills; each query has a seed of its own, and so passes of its own."""
         found: list[Any] = []
         for question in questions:
             texts = list(question.texts)
@@ -160,7 +164,7 @@ class TextAnswering:
         return found
 
     def log_prob(self, questions: Sequence[tuple[list[str], list[str] | None]]) -> list[Any]:
-        """The likelihoods of texts."""
+        """Returns the log-likelihoods of texts."""
         found: list[Any] = []
         for texts, given in questions:
             try:
@@ -170,7 +174,7 @@ class TextAnswering:
         return found
 
     def positions(self, texts: Sequence[str]) -> list[Any]:
-        """What may stand in each hole, and how probable each character was: one pass for all."""
+        """Scores every position of the texts, in one pass for all."""
         read: list[Any] = []
         for text in texts:
             try:
@@ -181,19 +185,19 @@ class TextAnswering:
         if not good:
             return read
         x, known = (torch.cat(part) for part in zip(*good, strict=True))
-        holes, before = _judged(self.model.fitted(), x, known)
+        holes, before = _position_scores(self.model.fitted(), x, known)
         rows = iter(range(len(good)))
         return [
             pair
             if isinstance(pair, AnyOrderError)
-            else _told(self.model, text, holes[row := next(rows)], before[row])
+            else _positions(self.model, text, holes[row := next(rows)], before[row])
             for text, pair in zip(texts, read, strict=True)
         ]
 
 
-def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRouter:
-    """The routes for one model, under the name that the page shows and the folder to load."""
-    answering, limits = TextAnswering(model), desk.limits
+def text_routes(model: TextModel, dispatcher: Dispatcher, *, name: str, run: str) -> APIRouter:
+    """Returns the routes of one model, under the name and the run folder that the page shows."""
+    answering, limits = TextAnswering(model), dispatcher.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     about = {
         "domain": "text",
@@ -203,7 +207,7 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
         "hole": model.hole,
         "alphabet": model.alphabet_,
         "parameters": model.fitted().num_parameters,
-        "limits": limits.told,
+        "limits": limits.public,
     }
 
     async def fills(question: Fills) -> list[list[str]]:
@@ -211,19 +215,21 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
         limits.check_values(holes * question.n, "characters")
         parts = question.parts(model.hole)
         found: list[list[str]] = [[] for _ in question.texts]
-        for part, drawn in zip(parts, await desk.ask_in_turn(answering.infill, parts), strict=True):
+        for part, drawn in zip(
+            parts, await dispatcher.ask_in_turn(answering.infill, parts), strict=True
+        ):
             for row, one in enumerate(drawn, start=part.start):
                 found[row] += one
         return found
 
     @router.get("/model", response_model=TextAnswer)
     async def read_model() -> Response:
-        """The alphabet of the model, its length, and what stands for a hole."""
+        """Returns the alphabet of the model, its length, and its marker of a hole."""
         return answer(about)
 
     @router.post("/infill", response_model=FillsAnswer)
     async def ask_infill(request: InfillRequest) -> Response:
-        """Fills of the holes of a text."""
+        """Infills a text."""
         limits.check_size(draws=request.n)
         if request.greedy and request.n > 1:
             raise QueryError("There is one greedy fill only: set `n` to 1.")
@@ -237,30 +243,30 @@ def text_routes(model: TextModel, desk: Desk, *, name: str, run: str) -> APIRout
 
     @router.post("/infill/batch", response_model=FillsBatchAnswer)
     async def ask_many_infills(request: InfillBatchRequest) -> Response:
-        """The same for several texts at once."""
+        """Infills several texts."""
         limits.check_size(rows=len(request.texts), draws=request.n)
         found = await fills(Fills(request.texts, request.n, {"random_state": request.seed}))
         return answer({"fills": found})
 
     @router.post("/positions", response_model=PositionsAnswer)
     async def ask_positions(request: PositionsRequest) -> Response:
-        """What may stand in each hole, and how probable each known character was."""
-        found = await desk.ask(answering.positions, request.text)
+        """Returns probable characters for each hole, and the probability of each known one."""
+        found = await dispatcher.ask(answering.positions, request.text)
         return answer(found)
 
     @router.post("/log_prob", response_model=TextLogProbAnswer)
     async def ask_log_prob(request: TextLogProbRequest) -> Response:
-        """The log-likelihoods of texts."""
+        """Returns the log-likelihoods of texts."""
         limits.check_size(rows=len(request.texts))
-        found = await desk.ask(answering.log_prob, (request.texts, request.given))
+        found = await dispatcher.ask(answering.log_prob, (request.texts, request.given))
         return answer({"log_prob": found})
 
     return router
 
 
 @answering
-def _judged(model: Any, x: torch.Tensor, known: torch.Tensor) -> tuple[Any, Any]:
-    """The log-probabilities of levels at every place, and of each known character on its path."""
+def _position_scores(model: Any, x: torch.Tensor, known: torch.Tensor) -> tuple[Any, Any]:
+    """Returns log-probabilities of levels at every place, and of known characters on the path."""
     x, known = x.to(model.device), known.to(model.device)
     everywhere = torch.arange(model.num_variables, device=x.device).expand(len(x), -1)
     holes = model.predict(x, known, everywhere).log_probs
@@ -272,7 +278,9 @@ def _judged(model: Any, x: torch.Tensor, known: torch.Tensor) -> tuple[Any, Any]
     return holes.cpu(), before
 
 
-def _told(model: TextModel, text: str, holes: torch.Tensor, before: torch.Tensor) -> dict[str, Any]:
+def _positions(
+    model: TextModel, text: str, holes: torch.Tensor, before: torch.Tensor
+) -> dict[str, Any]:
     positions, total = [], 0.0
     for place, character in enumerate(text):
         is_hole = character == model.hole

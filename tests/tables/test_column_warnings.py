@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.tables.advice import doubts, way_out
+from anyorder.tables.advice import column_warnings, remedy
 from anyorder.tables.notation import read_types
 from anyorder.tables.schema import TableSchema
 
@@ -20,28 +20,28 @@ DOUBTED = {
     "no order": (DAYS.strftime("%d.%m/%Y"), "write them as 2024-12-31"),
     "days or months": (
         [f"{1 + i % 12:02d}/{1 + i % 11:02d}/2024" for i in range(ROWS)],
-        "say --types c=dmy if the day comes first, --types c=mdy if the month does",
+        "give --types c=dmy if the day comes first, --types c=mdy if the month does",
     ),
     "decimal commas": ([f"17{i % 10},{i % 7}" for i in range(ROWS)], "numbers with commas (170,0)"),
     "thousands": ([f"{1 + i % 50},500" for i in range(ROWS)], "thousands without a comma"),
-    "nearly empty": ([1.5, 2.5, 3.5] + [None] * (ROWS - 3), "is known in 3 of 200 rows"),
-    "constant text": (["Earth"] * ROWS, "is Earth wherever it is known"),
-    "constant number": ([7] * ROWS, "is 7 wherever it is known"),
-    "constant flag": ([True] * (ROWS - 1) + [None], "is True wherever it is known"),
+    "nearly empty": ([1.5, 2.5, 3.5] + [None] * (ROWS - 3), "is observed in 3 of 200 rows"),
+    "constant text": (["Earth"] * ROWS, "is Earth wherever it is observed"),
+    "constant number": ([7] * ROWS, "is 7 wherever it is observed"),
+    "constant flag": ([True] * (ROWS - 1) + [None], "is True wherever it is observed"),
     "rare levels": ([f"k{i // 2}" for i in range(ROWS)], "has 100 levels in 200 rows"),
 }
 
 
 def found(frame):
-    return [doubt.sentence for doubt in doubts(frame, TableSchema.infer(frame))]
+    return [warning.sentence for warning in column_warnings(frame, TableSchema.infer(frame))]
 
 
 @pytest.mark.parametrize("name", DOUBTED)
 def test_what_is_doubted(name):
     values, sentence = DOUBTED[name]
-    (doubt,) = found(pd.DataFrame({"c": list(values), "other": np.arange(ROWS) % 3}))
-    assert doubt.startswith('"c" ')
-    assert sentence in doubt
+    (warning,) = found(pd.DataFrame({"c": list(values), "other": np.arange(ROWS) % 3}))
+    assert warning.startswith('"c" ')
+    assert sentence in warning
 
 
 def test_few_rows_and_a_name_with_a_space():
@@ -73,7 +73,7 @@ def test_the_way_out_is_one_flag_that_can_be_typed():
     frame = pd.DataFrame({"Kunden ID": [f"k{i}" for i in range(60)], "zip": ["a", "b", "c"] * 20})
     frame = frame.assign(planet="Earth", key=[f"x{i // 2}" for i in range(60)])
     declared = {"zip": "category"}
-    said = way_out(list(doubts(frame, TableSchema.infer(frame, types=declared))), declared)
+    said = remedy(list(column_warnings(frame, TableSchema.infer(frame, types=declared))), declared)
     flag = "'zip=category,\"Kunden ID\"=ignore,planet=ignore'"
     assert said == (
         f"To leave them out, press Ctrl-C, and give the same command with --types {flag} "
@@ -84,4 +84,6 @@ def test_the_way_out_is_one_flag_that_can_be_typed():
         "Kunden ID": "ignore",
         "planet": "ignore",
     }
-    assert way_out(list(doubts(frame[["zip"]], TableSchema.infer(frame[["zip"]]))), {}) is None
+    assert (
+        remedy(list(column_warnings(frame[["zip"]], TableSchema.infer(frame[["zip"]]))), {}) is None
+    )
