@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "anyorder"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 MOST_LINES = 600
-MOST_MODULES, MOST_AT_THE_TOP, MOST_RANKS = 170, 8, 16
+MOST_MODULES, MOST_AT_THE_TOP, MOST_RANKS = 150, 8, 16
 
 DOMAINS = {"tables", "text", "images", "robots"}
 SHELLS = {"cli", "serve", "report"}
