@@ -48,10 +48,10 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
     assert titles[:6] == [
         answer.TITLE,
         "A penguin with missing values, imputed",
-        "Penguins: how well each column is guessed",
+        "Penguins: prediction of each column from the others",
         "Text: holes and fills",
         "Images: inpainted parts",
-        "Penguins: draws beside real rows",
+        "Penguins: samples beside real rows",
     ]
     assert titles[-2:] == ["Penguins: how it was trained", "Penguins: settings and versions"]
     assert "344 penguins of three species, a row each" in page

@@ -79,7 +79,9 @@ class Melodies(Domain):
     ) -> None:
         print_json({"nats": float(log_prob(model.model_, read(source)).mean())})
 
-    def check(self, model: MelodyModel, source: str, *, rows: int | None, seed: int) -> Checked:
+    def check(
+        self, model: MelodyModel, source: str, *, rows: int | None, target: str | None, seed: int
+    ) -> Checked:
         x = read(source)[:rows]
         missing = torch.zeros(x.shape, dtype=torch.bool)
         return Checked(check_model(model.model_, x, missing, seed=seed), f"{len(x)} melodies")

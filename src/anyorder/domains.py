@@ -45,6 +45,20 @@ class Description(NamedTuple):
     columns: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
 
 
+class Grid(NamedTuple):
+    """A table to print.
+
+    Args:
+        title: Title above it.
+        headings: Headings of its columns; the first holds words, the others numbers.
+        rows: Its cells.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class Checked(NamedTuple):
     """A consistency and calibration check of a model on a file.
 
@@ -52,11 +66,15 @@ class Checked(NamedTuple):
         check: A `diagnostics.check.Check`.
         size: The amount of data that was read, in words.
         trained_on: True if these are the rows that the model was trained on.
+        document: More values for JSON.
+        grids: More tables for people.
     """
 
     check: Any
     size: str
     trained_on: bool = False
+    document: Mapping[str, Any] = {}
+    grids: Sequence[Grid] = ()
 
 
 class Domain(ABC):
@@ -129,8 +147,10 @@ class Domain(ABC):
         """
 
     @abstractmethod
-    def check(self, model: Any, source: str, *, rows: int | None, seed: int) -> Checked:
-        """Checks a model on at most `rows` rows of a file."""
+    def check(
+        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
+    ) -> Checked:
+        """Checks a model on at most `rows` rows of a file; `target` is a variable to look at."""
 
     @abstractmethod
     def describe(self, model: Any) -> Description:

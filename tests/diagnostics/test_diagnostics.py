@@ -38,6 +38,7 @@ from anyorder.diagnostics.check import (
     _rows,
     _stages,
     check_model,
+    smallest_noticed,
 )
 from anyorder.diagnostics.gaps import (
     EncodingGap,
@@ -417,8 +418,22 @@ def test_calibrated_numbers_are_told_as_their_plot_has_them(generator):
     dots = np.concatenate([line.get_xdata() for line in coverage_figure(found).axes[0].lines])
     assert {min(shares), max(shares)} <= set(dots)
     assert f"({min(shares):.1%} to {max(shares):.1%}, depending on how much" in sentence
-    assert "nothing speaks against these probabilities" in sentence
+    missed = smallest_noticed(12, 0.9, 3)
+    assert (
+        f"with 12 cells each, errors below {100 * missed:.1f} percentage points would" in sentence
+    )
     assert "given," not in sentence
+
+
+def test_errors_that_would_be_noticed_are_found_as_often_as_said():
+    """A two-sided test at 1% finds an error of that size in about four of five simulated checks."""
+    cells, rate = 500, 0.9
+    error = smallest_noticed(cells, rate, 1)
+    source = np.random.default_rng(0)
+    shares = source.binomial(cells, rate - error, 4000) / cells
+    found = np.abs(shares - rate) > 2.5758 * np.sqrt(rate * (1 - rate) / cells)
+    # The spread at the lower rate is larger than at the tested one, which the formula leaves out.
+    assert 0.70 < found.mean() < 0.90
 
 
 def test_what_chance_seldom_does_is_no_proof():

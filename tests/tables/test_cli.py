@@ -596,6 +596,7 @@ def test_check_of_some_rows_is_that_of_the_model(folder, run, capsys):
     expected = anyorder.load(run).check(frame, rows=30, random_state=2)
     assert found.pop("data") == "gaps.csv"
     assert found.pop("trained_on")
+    assert found.pop("counts")["conditionals"] > 0
     assert found == json.loads(json.dumps(expected.to_json()))
     assert found["rows"] == 30
 
@@ -827,3 +828,27 @@ def test_mistakes_get_one_sentence(name, files, capsys, tmp_path, monkeypatch):
     assert streams.err.count("\n") == 1
     assert not streams.out
     assert not list(tmp_path.iterdir())
+
+
+def test_check_puts_answers_beside_counts_and_looks_at_a_target(folder, capsys):
+    files = [str(folder / "run"), str(folder / "people.csv")]
+    main(["check", *files, "--target", "job", "--json"])
+    found = last_json(capsys)
+    counts, target = found["counts"], found["target"]
+    assert counts["conditionals"] >= len(counts["worst"]) > 0
+    sizes = [abs(one["z"]) for one in counts["worst"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert target["column"] == "job"
+    assert all(0 <= one["predicted"] <= 1 for one in target["deciles"])
+    main(["check", *files, "--target", "job"])
+    shown = capsys.readouterr().out
+    assert "Answers beside counts" in shown
+    assert f"p(job={target['level']} | the rest of the row), by tenths" in shown
+
+
+def test_check_refuses_a_target_that_is_no_category(folder, capsys):
+    files = [str(folder / "run"), str(folder / "people.csv")]
+    for target, sentence in (("age", "must be a category"), ("jobb", 'Did you mean "job"')):
+        with pytest.raises(SystemExit):
+            main(["check", *files, "--target", target])
+        assert sentence in capsys.readouterr().err

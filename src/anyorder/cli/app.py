@@ -115,6 +115,7 @@ def check(
     file: str,
     *,
     rows: Whole | None = None,
+    target: str | None = None,
     out: Named | None = None,
     seed: Seed = 0,
     json: Json = False,
@@ -126,6 +127,7 @@ def check(
     The file should hold rows that the model was not trained on. The same likelihood is computed
     along other orders, with a column marginalised numerically, as a ratio, and with the evidence
     encoded in another way. Predictions are compared with the data, by how much of a row was given.
+    Of a table, every probability given nothing or one category is compared with the share of rows.
 
     Parameters
     ----------
@@ -133,12 +135,15 @@ def check(
         As for fit; of a text, the last 5% are read, and of images the test part.
     rows
         Greatest number of rows, chosen at random, 2000; of chunks or images, 256.
+    target
+        Tables: a category whose predictions, given the rest of the row, are compared with what
+        happened, by tenths of the rows.
     out
         Folder for plots (if matplotlib is installed) and for the numbers, check.json.
     """
     from anyorder.cli.runs import check_file
 
-    check_file(run, file, rows=rows, out=out, seed=seed, json=json)
+    check_file(run, file, rows=rows, target=target, out=out, seed=seed, json=json)
 
 
 def info(run: AnyRun, *, json: Json = False) -> None:

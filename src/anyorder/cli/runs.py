@@ -270,7 +270,14 @@ GAPS = {
 
 
 def check_file(
-    run: Path, file: str, *, rows: int | None, out: Path | None, seed: int, json: bool
+    run: Path,
+    file: str,
+    *,
+    rows: int | None,
+    target: str | None,
+    out: Path | None,
+    seed: int,
+    json: bool,
 ) -> None:
     """Checks a model on a file of its own domain; see `anyorder check --help`."""
     check_seed(seed)
@@ -279,22 +286,26 @@ def check_file(
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
     model = opened(run)
-    found, size, seen = domain_of(model).check(model, file, rows=rows, seed=seed)
+    domain = domain_of(model)
+    found, size, seen, more, grids = domain.check(model, file, rows=rows, target=target, seed=seed)
+    document = {**found.to_json(), **more}
     if out is not None:
-        _write(found, out)
+        _write(found, document, out)
     if json:
-        print_json({"data": Path(file).name, "trained_on": seen, **found.to_json()})
+        print_json({"data": Path(file).name, "trained_on": seen, **document})
     else:
         _show(found, f"{Path(file).name}, {size}")
+        for title, headings, cells in grids:
+            show(headings, cells, title=title, numbers=headings[1:])
         if seen:
             note(SEEN)
 
 
-def _write(found: Check, out: Path) -> None:
+def _write(found: Check, document: Mapping[str, Any], out: Path) -> None:
     """Writes the numbers, and the plots if matplotlib is installed."""
     out.mkdir(parents=True, exist_ok=True)
-    document = jsons.dumps(found.to_json(), indent=1, ensure_ascii=False)
-    (out / "check.json").write_text(document + "\n", encoding="utf-8")
+    text = jsons.dumps(document, indent=1, ensure_ascii=False)
+    (out / "check.json").write_text(text + "\n", encoding="utf-8")
     names = ["check.json"]
     if find_spec("matplotlib") is None:
         note('No plots, which need matplotlib: pip install "anyorder[plot]".')

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -50,6 +51,9 @@ SEEN = "These rows were trained on: expect better numbers than on new ones."
 
 SUSPICIOUS = 0.01
 """Significance level: the rate of false alarms of a sentence."""
+
+POWER = 0.8
+"""Rate at which an error must be found to count as one that would be noticed."""
 
 DOUBTFUL = 0.1
 """A p-value between the two calls for more rows."""
@@ -193,7 +197,8 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
     p_values = {given: part.off_p_value for given, part in found.items()}
     off = [given for given in found if _is_significant(p_values, given)]
     if not off:
-        return f"{held}. {_insignificant(p_values)}."
+        fewest = min(len(part.pit) for part in found.values())
+        return f"{held}. {_insignificant(p_values, fewest, level)}."
     worst = max(off, key=lambda given: found[given].distance)
     distance = found[worst].distance
     return (
@@ -215,7 +220,8 @@ def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     p_values = {given: part.hit_p_value for given, part in found.items()}
     off = [given for given in found if _is_significant(p_values, given)]
     if not off:
-        return f"{held}. {_insignificant(p_values)}."
+        fewest = min(len(part.hit) for part in found.values())
+        return f"{held}. {_insignificant(p_values, fewest, float(hits.mean()))}."
     worst = max(off, key=lambda given: found[given].error_beyond_chance)
     part, error = found[worst], found[worst].expected_error
     said = part.accuracy.value + part.overconfidence.value
@@ -239,13 +245,28 @@ def _is_significant(p_values: Mapping[str, float], given: str) -> bool:
     return len(p_values) * p_values[given] < SUSPICIOUS
 
 
-def _insignificant(p_values: Mapping[str, float]) -> str:
-    """Returns the interpretation of errors that are not significant."""
+def smallest_noticed(cells: int, rate: float, tests: int) -> float:
+    """Returns the error of a rate that such a check finds in four cases of five.
+
+    Args:
+        cells: Number of cells of each test.
+        rate: The rate that is tested, such as the coverage of an interval.
+        tests: Number of tests, for Bonferroni's correction.
+    """
+    normal = NormalDist()
+    apart = normal.inv_cdf(1 - SUSPICIOUS / tests / 2) + normal.inv_cdf(POWER)
+    spread = max(rate * (1 - rate), 1 / cells) ** 0.5
+    return min(1.0, apart * spread / cells**0.5)
+
+
+def _insignificant(p_values: Mapping[str, float], cells: int, rate: float) -> str:
+    """Returns the interpretation of errors that are not significant, and what would be missed."""
     share = len(p_values) * min(p_values.values())  # corrected for several amounts of evidence
     often = "may well look as far off"
     if share <= 0.5:
         often = f"would look as far off in up to {share:.0%} of such checks"
-    meaning = "nothing speaks against these probabilities"
+    missed = smallest_noticed(cells, rate, len(p_values))
+    meaning = f"with {cells:,} cells each, errors below {_points(missed)} would go unnoticed"
     if share < DOUBTFUL:
         meaning = "that is no proof against these probabilities, but reason to check more rows"
     return f"By chance, a perfect model {often}: {meaning}"

@@ -154,11 +154,15 @@ class ImageDomain(Domain):
             images, named = images_for(model, source), report_options(run, seed=options.seed)
             write_report(image_report(model, images, **named).html(), options.report)
 
-    def check(self, model: Any, source: str, *, rows: int | None, seed: int) -> Checked:
+    def check(
+        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
+    ) -> Checked:
         """Checks a model on the first test images."""
+        from anyorder.cli.runs import refuse_options
         from anyorder.images.cli import images_for
         from anyorder.images.model import EVALUATED
 
+        refuse_options({"target": target}, "is for tables, and this is a model of images.")
         rows = EVALUATED if rows is None else rows
         found = model.check(images_for(model, source), rows=rows, random_state=seed, progress=True)
         return Checked(found, f"{found.rows:,} images of its test part")

@@ -251,12 +251,14 @@ class Tables(Domain):
             named = {"data": file.name, **report_options(run, seed=options.seed)}
             write_report(table_report(model, rows, seen=seen, **named).html(), options.report)
 
-    def check(self, model: Any, source: str, *, rows: int | None, seed: int) -> Checked:
+    def check(
+        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
+    ) -> Checked:
         """Checks a model on a random sample of the rows of a file."""
         from anyorder.tables.scoring import check_table
 
         with reading(source) as file:
-            return check_table(model, file, rows=rows, seed=seed)
+            return check_table(model, file, rows=rows, target=target, seed=seed)
 
     def describe(self, model: Any) -> Description:
         """Returns the columns of a model with their types."""

@@ -21,12 +21,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from anyorder.cli.console import note, print_json, show
+from anyorder.cli.console import note, plain, print_json, records, show
 from anyorder.cli.options import EvaluateOptions
 from anyorder.cli.runs import of_domain
 from anyorder.diagnostics.check import SEEN, check_model
 from anyorder.diagnostics.evaluation import RowSample, Sampling
-from anyorder.domains import Checked, load
+from anyorder.domains import Checked, Grid, load
 from anyorder.errors import (
     AnyOrderError,
     ConfigError,
@@ -42,11 +42,18 @@ from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.engine import log_prob_in_units
-from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, RowPrint, Skill, column_skill
+from anyorder.tables.evaluation import (
+    GUESSED_ROWS,
+    HEADINGS,
+    RowPrint,
+    Skill,
+    column_skill,
+    count_conditionals,
+)
 from anyorder.tables.files import column_names, read_chunks
 from anyorder.tables.model import TableModel
 from anyorder.tables.notation import read_names
-from anyorder.tables.questions import is_for_any, named_sets
+from anyorder.tables.questions import column_set, is_for_any, named_sets
 from anyorder.tables.schema import TableSchema, as_frame
 
 Item = TypeVar("Item")
@@ -271,6 +278,9 @@ def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
 ROWS_AT_ONCE = 16_384
 """Rows of the file in memory."""
 
+WORST_COUNTS = 8
+"""Conditionals that are listed beside counts."""
+
 MOST_ROWS = 5000
 """Greatest number of rows of a report."""
 
@@ -368,8 +378,14 @@ def evaluate_table(model: TableModel, file: Path, options: EvaluateOptions) -> N
         note(SEEN)
 
 
-def check_table(model: TableModel, file: Path, *, rows: int | None, seed: int) -> Checked:
+def check_table(
+    model: TableModel, file: Path, *, rows: int | None, target: str | None, seed: int
+) -> Checked:
     """Checks a model on a random sample of a file's rows; see `anyorder check --help`."""
+    if target is not None:
+        column_set(model.table_, target, argument="--target", allow_context=False)
+        if not isinstance(model.table_[target], CategoryColumn):
+            raise QueryError(f'`--target` must be a category; "{target}" is a number.')
     sample, fingerprint = RowSample(CHECKED_ROWS if rows is None else rows, seed=seed), RowPrint()
     for frame in table_chunks(model.table_, file, rows=ROWS_AT_ONCE):
         x, missing = model.table_.encode(frame)
@@ -377,7 +393,58 @@ def check_table(model: TableModel, file: Path, *, rows: int | None, seed: int) -
         fingerprint.add(x, missing)
     found = check_model(model.model_, sample.x, sample.missing, seed=seed, progress=True)
     seen = fingerprint.to_json() == model.trained_on_
-    return Checked(found, f"{found.rows:,} of {sample.seen:,} rows", seen)
+    document, grids = _counts(model, sample)
+    if target is not None:
+        told, grid = _reliability(model, sample, target)
+        document, grids = {**document, "target": told}, [*grids, grid]
+    return Checked(found, f"{found.rows:,} of {sample.seen:,} rows", seen, document, grids)
+
+
+def _counts(model: TableModel, sample: RowSample) -> tuple[dict[str, Any], list[Grid]]:
+    """Returns conditionals of one column beside the shares of rows, the worst in full."""
+    found = count_conditionals(model.model_, model.table_, sample.x, sample.missing)
+    if not found:
+        return {}, []
+    worst = sorted(found, key=lambda one: -abs(one.z))[:WORST_COUNTS]
+    mean = math.sqrt(sum(one.z**2 for one in found) / len(found))
+    document = {
+        "conditionals": len(found),
+        "rms_z": mean,
+        "worst": [{**vars(one), "z": one.z} for one in worst],
+    }
+    title = (
+        f"Answers beside counts: {len(found):,} probabilities given nothing or one category, off "
+        f"by {mean:.2f} standard errors of the share (1 is chance, on new rows); the worst"
+    )
+    cells = [
+        [
+            f"p({one.event} | {one.given})" if one.given else f"p({one.event})",
+            f"{one.probability:.1%}",
+            f"{one.share:.1%}",
+            f"{one.rows:,}",
+            f"{one.z:+.1f}",
+        ]
+        for one in worst
+    ]
+    headings = ("probability", "model", "share of rows", "rows", "standard errors")
+    return {"counts": document}, [Grid(title, headings, cells)]
+
+
+def _reliability(model: TableModel, sample: RowSample, target: str) -> tuple[dict[str, Any], Grid]:
+    """Returns the reliability of one category given the rest of its row, by tenths of the rows."""
+    found = model.reliability(model.table_.decode(sample.x, sample.missing), target)
+    level = found["level"].iloc[0]
+    cells = [
+        [f"{place}", f"{one.predicted:.1%}", f"{one.share:.1%} ± {one.se:.1%}", f"{one.rows:,}"]
+        for place, one in enumerate(found.itertuples(), start=1)
+    ]
+    title = f"p({target}={level} | the rest of the row), by tenths of the rows"
+    told = {
+        "column": target,
+        "level": plain(level),
+        "deciles": records(found.drop(columns="level")),
+    }
+    return told, Grid(title, ("tenth", "predicted", "happened", "rows"), cells)
 
 
 def sampled_rows(model: TableModel, file: Path, *, seed: int) -> tuple[pd.DataFrame, bool]:

@@ -116,11 +116,15 @@ class TextDomain(Domain):
             page = text_report(model, read_text(source), **report_options(run, seed=options.seed))
             write_report(page.html(), options.report)
 
-    def check(self, model: Any, source: str, *, rows: int | None, seed: int) -> Checked:
+    def check(
+        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
+    ) -> Checked:
         """Checks a model on chunks of the test part of a text."""
+        from anyorder.cli.runs import refuse_options
         from anyorder.text.cli import read_text
         from anyorder.text.model import CHECKED_CHUNKS
 
+        refuse_options({"target": target}, "is for tables, and this is a model of text.")
         rows = CHECKED_CHUNKS if rows is None else rows
         found = model.check(read_text(source), rows=rows, random_state=seed, progress=True)
         return Checked(found, f"{found.rows:,} chunks of its test part")
