@@ -95,7 +95,7 @@ def measure(
     seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     train_rows: int = 10_000,
     test_rows: int = 2000,
-    questions: int = 200,
+    questions: int = 500,
     data_seed: int = 0,
     timeout: float = 60.0,
     environments: Path | None = None,
@@ -249,7 +249,8 @@ def show(name: str, known: Known, found: Mapping[str, Measured]) -> None:
         cells = [_small(scores.over_questions(asked)) for asked in sizes.values()]
         joint = scores.joint_rows().minus(truth)
         seconds = f"{scores.seconds.mean():.1f}"
-        less = f"{joint.value:+.3f} ± {_digits(joint.se, 3)}"
+        digits = 3 if abs(joint.value) < 10 else 2  # as wide as its title
+        less = f"{joint.value:+.{digits}f} ± {_digits(joint.se, digits)}"
         table.add_row(model, *cells, less, seconds)
         if len(scores.seconds) > 1:
             errors = [f"± {_digits(scores.over_seeds(asked).se)}" for asked in sizes.values()]

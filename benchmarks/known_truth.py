@@ -62,7 +62,7 @@ class Sizes:
 
     train_rows: int = 10_000
     test_rows: int = 2000
-    questions: int = 200
+    questions: int = 500
     seed: int = 0
 
 
