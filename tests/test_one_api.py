@@ -14,7 +14,7 @@ from sklearn.base import clone
 import anyorder as ao
 from anyorder.errors import ConfigError, renamed
 from anyorder.images.data import bundled_digits
-from anyorder.images.holes import half_hole
+from anyorder.images.inpainting import half_hole
 from anyorder.robots.kitchen import toy_demonstrations
 from anyorder.text.data import embedded_text
 

@@ -40,7 +40,7 @@ from anyorder.diagnostics.check import (
     check_model,
     smallest_noticed,
 )
-from anyorder.diagnostics.gaps import (
+from anyorder.diagnostics.consistency import (
     EncodingGap,
     Gap,
     MarginalisationGap,
@@ -171,10 +171,10 @@ def test_summing_out_is_what_enumeration_says(kind, size, generator):
 
 def test_many_levels_are_not_summed_out(monkeypatch, generator):
     model, x = disagreeing_model("path", RemoveGreatest(ORDER)), all_values()
-    monkeypatch.setattr("anyorder.diagnostics.gaps.MOST_VALUES", 2)
+    monkeypatch.setattr("anyorder.diagnostics.consistency.MOST_VALUES", 2)
     have = holding((1, 3), len(x))  # x3 comes first
     assert len(marginalisation_differences(model, x, have, generator=generator)) == len(x)
-    monkeypatch.setattr("anyorder.diagnostics.gaps.MOST_VALUES", 1)
+    monkeypatch.setattr("anyorder.diagnostics.consistency.MOST_VALUES", 1)
     assert not len(marginalisation_differences(model, x, have, generator=generator))
 
 

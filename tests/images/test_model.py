@@ -10,7 +10,7 @@ import torch
 from anyorder.domains import load
 from anyorder.errors import CheckpointError, ConfigError, QueryError, SchemaError
 from anyorder.images.data import ImageRows, Images, Shape, bundled_digits, image_schema, to_x
-from anyorder.images.holes import half_hole, rectangle_hole
+from anyorder.images.inpainting import half_hole, rectangle_hole
 from anyorder.images.model import ImageModel, image_order, image_queries, pixel_coordinates
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.training.settings import TrainingSettings

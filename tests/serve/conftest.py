@@ -11,7 +11,7 @@ import pytest
 from anyorder.images.data import from_array
 from anyorder.images.model import ImageModel
 from anyorder.serve.app import create_app
-from anyorder.serve.running import Server, server_config
+from anyorder.serve.server import Server, server_config
 from anyorder.tables.model import TableModel
 from anyorder.text.model import TextModel
 from anyorder.training.settings import TrainingSettings

@@ -20,7 +20,7 @@ from anyorder.errors import ConfigError, QueryError
 from anyorder.serve.app import create_app
 from anyorder.serve.batching import Batcher
 from anyorder.serve.limits import Limits, Metrics, RefusalError
-from anyorder.serve.running import PromptProtocol, check_token
+from anyorder.serve.server import PromptProtocol, check_token
 from anyorder.tables.model import TableModel
 from tests.serve.conftest import PATIENCE, client, serving
 
@@ -364,7 +364,7 @@ def test_a_question_whose_asker_has_gone_is_computed_no_further():
 SLOW_SERVER = """
 import threading, time
 from fastapi import FastAPI
-from anyorder.serve.running import Server, server_config
+from anyorder.serve.server import Server, server_config
 
 threading.Thread(target=time.sleep, args=(600,)).start()  # as a pass that takes long
 app = FastAPI()

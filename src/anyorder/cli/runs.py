@@ -19,7 +19,7 @@ from anyorder.cli.options import FitOptions
 from anyorder.cli.streams import printable
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import SEEN, Check
-from anyorder.diagnostics.gaps import Gap, percent
+from anyorder.diagnostics.consistency import Gap, percent
 from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_seed
 from anyorder.lattice.query_mixtures import describe_queries
@@ -252,7 +252,7 @@ def serve_model(run: Path, *, host: str, port: int, token: str | None, show: boo
     """Serves a model; see `anyorder serve --help`."""
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise ConfigError('Serving needs FastAPI: pip install "anyorder[serve]".')
-    from anyorder.serve.running import serve_run
+    from anyorder.serve.server import serve_run
 
     serve_run(run, host=host, port=port, token=token or None, tell=note, show=show)
 

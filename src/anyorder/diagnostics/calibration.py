@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from anyorder.diagnostics.consistency import estimate_json, has_mass, random_members, without
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.diagnostics.gaps import estimate_json, has_mass, random_members, without
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, log_prob
 from anyorder.lattice.random_sets import bernoulli_sets, subsets, uniform

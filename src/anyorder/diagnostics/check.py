@@ -24,7 +24,7 @@ from anyorder.diagnostics.calibration import (
     by_column,
     predictions,
 )
-from anyorder.diagnostics.gaps import (
+from anyorder.diagnostics.consistency import (
     NODES,
     EncodingGap,
     MarginalisationGap,

@@ -11,8 +11,8 @@ from anyorder.cli.console import check_target, note, print_json, shell, show
 from anyorder.cli.options import EvaluateOptions, FitOptions
 from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
 from anyorder.cli.runs import finished_step, note_fitted, read_run
+from anyorder.diagnostics.consistency import estimate_json
 from anyorder.diagnostics.evaluation import conditional_bits
-from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
 from anyorder.images.data import MAX_LEVELS, Images, Pixels, coarser, quantised, shrunk, to_x
 from anyorder.images.files import (
@@ -23,7 +23,7 @@ from anyorder.images.files import (
     read_image,
     write_image,
 )
-from anyorder.images.holes import (
+from anyorder.images.inpainting import (
     Hole,
     alpha_hole,
     half_hole,

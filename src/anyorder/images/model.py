@@ -39,7 +39,7 @@ from anyorder.images.data import (
     image_schema,
     to_x,
 )
-from anyorder.images.holes import Hole, hole_query, pixel_set
+from anyorder.images.inpainting import Hole, hole_query, pixel_set
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
 from anyorder.lattice.masks import MaskDistribution, Rectangle, UniformCardinality
@@ -385,7 +385,7 @@ class ImageModel(ImageAnswers):
 
     Example:
         >>> from anyorder.images.data import bundled_digits
-        >>> from anyorder.images.holes import half_hole
+        >>> from anyorder.images.inpainting import half_hole
         >>> digits = bundled_digits()
         >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
         >>> model = ImageModel(layers=1, width=16, heads=2, settings=settings).fit(digits)

@@ -7,7 +7,7 @@ import numpy as np
 
 from anyorder.images.data import Images, to_x
 from anyorder.images.files import png_bytes
-from anyorder.images.holes import half_hole, picture_grid
+from anyorder.images.inpainting import half_hole, picture_grid
 from anyorder.images.model import EVALUATED, ImageModel
 from anyorder.report.page import Page, Picture, Section, Words
 from anyorder.report.sections import evaluation_sections, settings_section, training_section

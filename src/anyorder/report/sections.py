@@ -19,8 +19,8 @@ from torch import Tensor
 
 from anyorder.diagnostics.calibration import surprise_by_evidence
 from anyorder.diagnostics.check import SEEN, Check
+from anyorder.diagnostics.consistency import nats
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.diagnostics.gaps import nats
 from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.lattice.query_mixtures import describe_queries

@@ -14,7 +14,7 @@ from anyorder.cli.console import note, print_json
 from anyorder.errors import check_seed
 from anyorder.images.cli import images_for
 from anyorder.images.files import write_image
-from anyorder.images.holes import Hole, half_hole, picture_grid, random_hole, rectangle_hole
+from anyorder.images.inpainting import Hole, half_hole, picture_grid, random_hole, rectangle_hole
 from anyorder.images.model import ImageModel
 from anyorder.reproduce.table1_figure3 import read_text
 from anyorder.text.data import chunks, decode

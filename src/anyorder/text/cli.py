@@ -13,8 +13,8 @@ from anyorder.cli.options import EvaluateOptions, FitOptions
 from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
 from anyorder.cli.runs import finished_step, note_fitted, read_run
 from anyorder.cli.streams import STREAM, printable
+from anyorder.diagnostics.consistency import estimate_json
 from anyorder.diagnostics.evaluation import conditional_bits
-from anyorder.diagnostics.gaps import estimate_json
 from anyorder.errors import ConfigError, check_seed
 from anyorder.text import EMBEDDED
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8

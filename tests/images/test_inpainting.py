@@ -8,7 +8,7 @@ from PIL import Image
 from anyorder import ConfigError, QueryError, Rectangle, SchemaError
 from anyorder.images.data import from_x, to_x
 from anyorder.images.files import read_image, write_image
-from anyorder.images.holes import (
+from anyorder.images.inpainting import (
     UNKNOWN,
     alpha_hole,
     half_hole,
