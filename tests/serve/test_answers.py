@@ -84,7 +84,7 @@ def test_intervals_and_sets_are_evidence(table, table_model):
 
 def test_a_value_outside_training_is_answered_with_a_doubt(table):
     answer = table.post("/v1/conditionals", json={"given": {"age": 300}, "columns": ["job"]})
-    assert "is a guess" in answer.json()["warnings"][0]
+    assert "the model extrapolates" in answer.json()["warnings"][0]
 
 
 def test_a_batch_has_the_answers_of_its_questions(table):

@@ -147,7 +147,7 @@ def test_an_invalid_value_is_refused_kindly(visit, table_address):
     expect(message).to_contain_text('"forty" is no number')
     typed.fill("300")
     answered(page, lambda: typed.press("Enter"))
-    expect(page.locator("#notice")).to_contain_text("is a guess")
+    expect(page.locator("#notice")).to_contain_text("the model extrapolates")
     expect(message).to_have_text("")
 
 

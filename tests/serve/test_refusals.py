@@ -55,7 +55,7 @@ BAD_REQUESTS = {
     ),
     "list of numbers": (conditionals({"age": [1, 2]}), 422, "give a value, or an interval"),
     "no levels": (conditionals({"job": []}), 422, "must hold levels"),
-    "both": (conditionals({"age": 41}, columns=["age"]), 422, "both asked and given"),
+    "both": (conditionals({"age": 41}, columns=["age"]), 422, "both queried and given"),
     "asked": (conditionals({}, columns=["agee"]), 422, "must name columns"),
     "second of two": (
         ("/v1/conditionals/batch", '{"questions": [{}, {"given": {"agee": 1}}]}'),

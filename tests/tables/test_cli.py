@@ -197,7 +197,7 @@ def test_a_doubtful_answer_is_given_with_one_line(run):
     done = subprocess.run([*command, "--given", "age=200"], capture_output=True, text=True)
     assert done.returncode == 0
     assert re.fullmatch(
-        r'warning: "age" was \d+ to \d+ in training: the answer given 200 is a guess\.\n',
+        r'warning: "age" was \d+ to \d+ in training: given 200, the model extrapolates\.\n',
         done.stderr,
     )
     assert "nurse" in done.stdout
@@ -780,14 +780,14 @@ BAD_COMMANDS = {
     "no value": ("query {run} --of job --given age=", "must have the form name=value"),
     "twice": ("query {run} --of job --given age=3,age=4", '"age" stands there twice'),
     "quotes": ("query {run} --of age --given 'job=\"nurse'", "even number of double quotes"),
-    "asked and given": ("query {run} --of age --given age=41", "both asked and given"),
+    "asked and given": ("query {run} --of age --given age=41", "both queried and given"),
     "plot": ("query {run} --of age --plot x.jpeg", "`--plot` must be a .png, .svg or .pdf"),
     "n": ("sample {run} --n 0", "`n` must be a whole number, 1 or more"),
     "rows": ("evaluate {run} {csv} --rows 9", "`--rows` is for text"),
     "query of text": ("evaluate shipped pydoc --query a", "`--query` is for tables"),
     "given only": ("evaluate {run} {csv} --given age", "`--given` needs `--query`"),
     "query": ("evaluate {run} {csv} --query aeg", 'Did you mean "age"?'),
-    "both": ("evaluate {run} {csv} --query age --given age", "both asked and given"),
+    "both": ("evaluate {run} {csv} --query age --given age", "both queried and given"),
     "not there": ("evaluate {run} {odd} --query age", 'must have the column "age"'),
     "check rows": ("check {run} {csv} --rows 0", "`rows` must be a whole number, 1 or more"),
     "check out": ("check {run} {csv} --out {csv}", "`--out` must be a folder"),

@@ -149,7 +149,7 @@ def test_questions_on_frames_follow_the_rules(model, frame):
     )
     with pytest.raises(QueryError, match='Row 0 has no value of "job"'):
         model.log_prob(row, query="job")
-    with pytest.raises(QueryError, match='"age" is both asked and given'):
+    with pytest.raises(QueryError, match='"age" is both queried and given'):
         model.log_prob(row, query="age", given="age")
     with pytest.raises(QueryError, match=r'got "agee"\. Did you mean "age"'):
         model.log_prob(row, query="income", given="agee")
@@ -289,7 +289,7 @@ def test_context_is_given_and_never_asked(frame):
     assert model.table_.names == ("age", "income", "born", "member")
     drawn = model.sample(4, given={"job": "clerk", "hours": 40.0}, random_state=0)
     assert set(drawn.job) == {"clerk"}
-    with pytest.raises(QueryError, match='must tell "hours", which is context'):
+    with pytest.raises(QueryError, match='must hold "hours", which is context'):
         model.sample(1, given={"job": "clerk"})
     with pytest.raises(QueryError, match='"job" is context'):
         model.log_prob(frame, query="job")
@@ -392,7 +392,7 @@ def test_what_cannot_be_fitted_gets_one_sentence(name):
 
 def test_numbers_where_training_had_none_are_doubted(model):
     assert model.table_["age"].span == (18, 79)
-    with pytest.warns(AnyOrderWarning, match='"age" was 18 to 79 in training: the answer given 80'):
+    with pytest.warns(AnyOrderWarning, match='"age" was 18 to 79 in training: given 80'):
         model.conditional("income", given={"age": 80})
     with pytest.warns(AnyOrderWarning, match='"age" was whole in training') as caught:
         model.sample(2, given={"age": 40.5}, random_state=0)
@@ -417,7 +417,7 @@ def test_questions_that_were_not_trained_are_doubted(frame):
         lambda: model.sample(2, given={"age": 40}),
         lambda: model.predict(frame, target="age"),
     ):
-        with pytest.warns(AnyOrderWarning, match="trained for other questions"):
+        with pytest.warns(AnyOrderWarning, match="trained for other queries"):
             doubtful()
 
 
@@ -601,7 +601,7 @@ def test_questions_in_odd_shapes_get_one_sentence(model, frame):
     with pytest.raises(QueryError, match='`query` must name columns of the model; got "jib"'):
         model.log_prob(frame, query="jib")
     with_context = clone(QUICK).set_params(context=["job"]).fit(frame)
-    with pytest.raises(QueryError, match='`given` must tell "job", which is context'):
+    with pytest.raises(QueryError, match='`given` must hold "job", which is context'):
         with_context.sample(2)
 
 
@@ -664,7 +664,7 @@ def test_a_level_that_was_never_seen_is_refused(model):
         model.sample(1, given={"age": (40, 30)})
     with pytest.raises(QueryError, match="`given` must be a dictionary"):
         model.sample(1, given=["age"])
-    with pytest.raises(QueryError, match="knows nothing yet"):
+    with pytest.raises(QueryError, match="is not fitted yet"):
         TableModel().sample(1)
 
 
@@ -706,7 +706,7 @@ def test_what_fails_leaves_the_model_that_was_there(frame):
     model = clone(QUICK)
     with pytest.raises(ConfigError, match="sample_weight"):
         model.fit(frame, sample_weight=[1.0])
-    with pytest.raises(QueryError, match="knows nothing yet"):
+    with pytest.raises(QueryError, match="is not fitted yet"):
         model.log_prob(frame)
     before = model.fit(frame).log_prob(frame)
     with pytest.raises(SchemaError, match="`y` must hold one value"):

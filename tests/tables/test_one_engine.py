@@ -144,7 +144,7 @@ def test_a_warning_is_part_of_the_answer(run, http, capsys):
     printed = json.loads(shown.out.splitlines()[-1])
     answer = http.post("/v1/conditionals", json={"given": {"age": 300}, "columns": ["job"]}).json()
     assert printed["warnings"] == answer["warnings"]
-    assert "is a guess" in printed["warnings"][0]
+    assert "the model extrapolates" in printed["warnings"][0]
 
 
 def test_rare_levels_are_summed_up():
@@ -163,7 +163,7 @@ def test_several_columns_are_one_question(model):
     own = model.conditional("income", given={"age": (30, 40)})
     assert found["income"].median() == own.median()
     assert set(model.conditionals(given={"age": 41})) == {*people().columns} - {"age"}
-    with pytest.raises(QueryError, match="both asked and given"):
+    with pytest.raises(QueryError, match="both queried and given"):
         model.conditionals(["income", "age"], given={"age": 41})
 
 

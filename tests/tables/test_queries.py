@@ -69,7 +69,7 @@ def test_a_model_along_another_order_learns_the_question_that_was_numbered():
         said = model.log_prob(rows, query="c", given=["a", "region"]).mean()
     # The entropy of c is 1.07 nats given a, and 1.42 without it.
     assert 1.0 < -said < 1.3
-    with pytest.warns(AnyOrderWarning, match="trained for other questions"):
+    with pytest.warns(AnyOrderWarning, match="trained for other queries"):
         model.log_prob(rows, query="a", given=["c", "region"])
 
 

@@ -1,4 +1,4 @@
-"""Univariate distributions, many at once: what a batch of questions is answered from.
+"""Univariate distributions, many at once, from which a batch of questions is answered.
 
 Features of edges become distributions, one for each question and variable. Where weighted samples
 stand for the evidence, a distribution is the mixture over their edges.
@@ -27,38 +27,38 @@ from anyorder.networks.contracts import Features
 Bracket = tuple[Tensor, Tensor]
 
 POINTS_AT_ONCE = 65_536
-"""Evaluations of densities in one go: keeps memory flat where many samples stand for evidence."""
+"""Evaluations of densities at once: bounds memory where many samples stand for evidence."""
 
 KNOTS = 121
-"""Points of a density that is drawn."""
+"""Points of a plotted density."""
 
 REACH = 12.0
-"""Codes are normal scores: farther out than this there is no probability worth drawing."""
+"""Greatest code of a plot: beyond this normal score probabilities are negligible."""
 
 COARSE, ROUNDS, FEWEST = 65, 2, 4
-"""Points that find where the probability is, how often, and between how many of them it must be."""
+"""Points that locate the probability, rounds, and fewest intervals that it must span."""
 
 TAIL = 1e-4
-"""Probability that may be beyond the first and the last knot."""
+"""Greatest probability beyond the first and the last knot."""
 
 CLOSE = 1e-7
-"""Quantiles are off by no more than this, in normal scores of the share: about what float32 tells
-apart. The share itself is off by 4e-8 at most."""
+"""Greatest error of a quantile, in normal scores of the share: about the resolution of float32.
+The error of the share itself is at most 4e-8."""
 
 ENTROPY_CLOSE = 1e-5
 """The same for an entropy, to which the errors of hundreds of quantiles add less than 1e-6."""
 
 LOOSE = 1e-6
-"""What float32 suffices for."""
+"""Least tolerance for which float32 suffices."""
 
 LEAST, EPSILON = 1e-300, torch.finfo(torch.float64).eps
-"""Shares are kept this far from 0 and 1, whose normal scores are infinite."""
+"""Least distances of shares from 0 and 1, whose normal scores are infinite."""
 
 FARTHEST = 1e4
-"""No code is farther out; see `Gaussianizer`."""
+"""Greatest code; see `Gaussianizer`."""
 
 SECANTS, BISECTIONS = 16, 64
-"""Secant steps before brackets are halved instead, and halvings, which go below rounding."""
+"""Secant steps before brackets are halved instead, and halvings, enough for float64."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Edges:
     def of(
         cls, features: Sequence[Features], variables: Sequence[int], weights: Sequence[Tensor]
     ) -> "Edges":
-        """Joins what `answer` gave for some variables, and the weights of the samples."""
+        """Joins the features of some variables, from `answer`, and the weights of the samples."""
         sizes = torch.tensor([len(part) for part in features])
         return cls(
             Features.cat(list(features)),
@@ -92,7 +92,7 @@ class Edges:
 
     @torch.no_grad()
     def groups(self, model: AnyOrderModel) -> "Iterator[tuple[list[int], Levelled | Numbers]]":
-        """Yields the distributions by kind: their numbers, and their answers."""
+        """Yields the distributions by kind: their numbers, and the distributions."""
         device = self.features.device
         mixed = model.distribution(self.features, self.variables.to(device))
         assert isinstance(mixed, MixedDistribution)
@@ -111,7 +111,7 @@ class Mixing:
     Args:
         owner: Distribution of each edge. Shape ``(edges,)``.
         weight: Its weight; those of a distribution sum to one. Shape ``(edges,)``, float64.
-        count: How many distributions there are.
+        count: Number of distributions.
     """
 
     owner: Tensor
@@ -134,7 +134,7 @@ class Levelled:
     Args:
         part: Distributions of flat edges.
         mixing: Weights of the edges.
-        device: Where `part` is.
+        device: Device of `part`.
     """
 
     part: Categorical
@@ -158,7 +158,7 @@ class Numbers:
     Args:
         part: Distributions of flat edges, all with a density, with or without atoms.
         mixing: Weights of the edges.
-        device: Where `part` is.
+        device: Device of `part`.
     """
 
     part: AtomicDistribution | ContinuousDistribution
@@ -215,11 +215,11 @@ class Numbers:
         return self.mixing(self._at(self.part, "cdf", codes.float())).clamp(0, 1)
 
     def quantiles(self, shares: Tensor, close: float | Tensor = CLOSE) -> Tensor:
-        """Returns the codes below which shares lie; exactly an atom where it is one.
+        """Returns the codes below which shares lie; atoms exactly.
 
         Args:
-            shares: Between 0 and 1. Shape ``(shares,)``, float64.
-            close: See `CLOSE`; may differ by share.
+            shares: Probabilities between 0 and 1. Shape ``(shares,)``, float64.
+            close: Tolerance; see `CLOSE`; may differ by share.
 
         Returns:
             Shape ``(shares, count)``, float64.
@@ -245,7 +245,7 @@ class Numbers:
     def entropy(self) -> Tensor:
         """Returns entropies in nats, of atoms and of the density beside them. Shape ``(count,)``.
 
-        That of a density is the mean negative log-likelihood of many quantiles, as heads have it.
+        That of a density is the mean negative log-likelihood of many quantiles, as in heads.
         """
         nodes = (torch.arange(NODES, dtype=torch.float64) + 0.5) / NODES
         codes = self._inverse(nodes[:, None].expand(-1, self.mixing.count), close=ENTROPY_CLOSE)
@@ -274,47 +274,47 @@ class Numbers:
 
     @cached_property
     def _whole(self) -> Tensor:
-        """What the CDF of the density comes to: 1 but for the rounding of its weights."""
+        """Limit of the CDF of the density: 1 but for the rounding of its weights."""
         ends = torch.full((1, self.mixing.count), FARTHEST, dtype=torch.float64)
         return self._beside(self._at(self.smooth, "cdf", ends))[0]
 
     def _below(self, codes: Tensor) -> Tensor:
-        """Returns the CDF of the density beside atoms, as exact as codes: ``(points, count)``."""
+        """Returns the CDF of the density beside atoms, in the precision of codes. Same shape."""
         return (self._beside(self._at(self.smooth, "cdf", codes)) / self._whole).clamp(0, 1)
 
     def _at(self, part: Distribution, method: str, codes: Tensor) -> Tensor:
-        """Returns what edges answer for codes of their distributions. Shape ``(points, edges)``."""
+        """Returns a method of edges at codes of their distributions. Shape ``(points, edges)``."""
         wanted = codes if self._is_single else codes[:, self.mixing.owner]
-        size, asked = max(1, POINTS_AT_ONCE // wanted.shape[1]), getattr(part, method)
-        found = [asked(some.to(self.device)).cpu() for some in wanted.split(size)]
+        size, function = max(1, POINTS_AT_ONCE // wanted.shape[1]), getattr(part, method)
+        found = [function(some.to(self.device)).cpu() for some in wanted.split(size)]
         return found[0] if len(found) == 1 else torch.cat(found)
 
     @property
     def _is_single(self) -> bool:
-        """Whether each distribution is one edge."""
+        """True if each distribution is one edge."""
         return len(self.mixing.owner) == self.mixing.count
 
     def _inverse(
-        self, wanted: Tensor, asked: Tensor | None = None, *, close: float | Tensor = CLOSE
+        self, wanted: Tensor, needed: Tensor | None = None, *, close: float | Tensor = CLOSE
     ) -> Tensor:
         """Returns where the CDF of the density reaches `wanted`. Shapes ``(shares, count)``.
 
         Args:
             wanted: Shares of the density, in (0, 1).
-            asked: Where the answer matters; everywhere by default.
-            close: See `CLOSE`; may differ by share, of shape ``(shares,)``.
+            needed: Entries to compute; all by default.
+            close: Tolerance; see `CLOSE`; may differ by share, of shape ``(shares,)``.
         """
         if self._is_single and not isinstance(getattr(self.smooth, "inner", self.smooth), Mixture):
-            return self._at(self.smooth, "icdf", wanted).double()  # it has an inverse of its own
-        score, (low, high), (last, off_last), code = self._begun(wanted)
+            return self._at(self.smooth, "icdf", wanted).double()  # it has its own inverse
+        score, (low, high), (last, off_last), code = self._start(wanted)
         close = close if isinstance(close, Tensor) else torch.tensor([close])
         found, rows, close = code.clone(), torch.arange(len(code)), close.expand(len(code))[:, None]
-        active = torch.ones_like(found, dtype=torch.bool) if asked is None else asked
+        active = torch.ones_like(found, dtype=torch.bool) if needed is None else needed
         for step in range(SECANTS + BISECTIONS):
             left = active.any(dim=1)
             if not left.any():
                 break
-            if not left.all():  # tails take more steps: the others are done with
+            if not left.all():  # tails take more steps than the rest
                 rows, active, close, score, low, high, last, off_last, code = (
                     state[left]
                     for state in (rows, active, close, score, low, high, last, off_last, code)
@@ -325,7 +325,7 @@ class Numbers:
             following = code - off * (code - last) / (off - off_last)
             inside = (following >= low) & (following <= high) & (step < SECANTS)
             following = torch.where(inside, following, (low + high) / 2)
-            # Where a density is steep beside a flat one, a step from what is exact leads away.
+            # Where a density is steep beside a flat one, a step from an exact root leads away.
             best = torch.where(off.abs() > close, following, code)
             found[rows] = torch.where(active, best, found[rows])
             # A first step is in float32: it is the last one only where that is close enough.
@@ -334,10 +334,10 @@ class Numbers:
             last, off_last, code = code, off, following
         return found
 
-    def _begun(self, wanted: Tensor) -> tuple[Tensor, Bracket, Bracket, Tensor]:
-        """Returns scores, brackets, a point beside each root and its error there, first guesses.
+    def _start(self, wanted: Tensor) -> tuple[Tensor, Bracket, Bracket, Tensor]:
+        """Returns scores, brackets, a point beside each root and its error there, first iterates.
 
-        A guess is the cubic through the four knots around it, with codes in terms of scores.
+        An iterate is the cubic through the four knots around it, with codes in terms of scores.
         """
         (knots, reached), score = self.knots, ndtri(wanted)
         scores, count = _score(reached), len(knots)
@@ -351,11 +351,11 @@ class Numbers:
         high = x[3].masked_fill(right >= count - 1, FARTHEST)
         lines = _through(x, off, 1)
         cubic = _through(_through(lines, off, 2), off, 3)[0]
-        guess = torch.where((cubic > x[1]) & (cubic < x[2]) & (right == place), cubic, lines[1])
-        guess = torch.where((guess >= low) & (guess <= high), guess, (low + high) / 2)
+        first = torch.where((cubic > x[1]) & (cubic < x[2]) & (right == place), cubic, lines[1])
+        first = torch.where((first >= low) & (first <= high), first, (low + high) / 2)
         nearer = off[1].abs() > off[2].abs()  # not the nearer one: a secant needs some distance
         beside = torch.where(nearer, x[1], x[2]), torch.where(nearer, off[1], off[2])
-        return score, (low, high), beside, guess
+        return score, (low, high), beside, first
 
 
 def _through(values: Tensor, at: Tensor, degree: int) -> Tensor:

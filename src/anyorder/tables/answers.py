@@ -1,6 +1,6 @@
-"""What a fitted model of a table can be asked.
+"""Queries of a fitted table model: likelihoods, conditionals, samples, imputation, checks.
 
-The frames may lack columns and cells: what is not there is marginalised, not guessed.
+Frames may lack columns and have missing values: these are marginalised, not imputed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ from anyorder.tables.conditional import Conditional
 from anyorder.tables.engine import (
     Question,
     answer,
-    best_guesses,
-    cell_surprise,
-    draw_rows,
+    best_predictions,
+    cell_nll,
     fill_gaps,
     information_gains,
     level_probabilities,
     log_prob_in_units,
     row_log_prob,
+    sample_rows,
 )
 from anyorder.tables.evaluation import (
     PrivacyCheck,
@@ -47,29 +47,29 @@ from anyorder.tables.questions import (
     Names,
     column_set,
     column_sets,
-    doubt_question,
     listed_names,
     named_sets,
+    query_frame,
     read_evidence,
-    rows_to_ask,
+    warn_untrained,
 )
 from anyorder.tables.schema import TableSchema
 
 How = Literal["sample", "mean", "mode"]
 
 SOFT_DRAWS = 1024
-"""Draws that stand for evidence by intervals and sets."""
+"""Samples that stand for evidence by intervals and sets of levels."""
 
 CHECKED_ROWS = 2000
-"""Rows of a check unless told otherwise: enough for errors of a percent, within a minute or so."""
+"""Default number of rows of a check: enough for errors of a percent, within about a minute."""
 
 
 class UnfittedError(QueryError, NotFittedError):  # type: ignore[misc]
-    """A model was asked before it was fitted: ours, and scikit-learn's."""
+    """A query of a model that is not fitted; scikit-learn's error too."""
 
 
 class TableAnswers:
-    """Questions to a table; `TableModel` adds how it is fitted."""
+    """Queries of a table; `TableModel` adds fitting."""
 
     table_: TableSchema
     model_: AnyOrderModel
@@ -78,28 +78,28 @@ class TableAnswers:
     feature_names_in_: NDArray[Any]
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
-        """The log-likelihood, in nats and in the units of the columns, of each row.
+        """Returns the log-likelihood of each row, in nats and in the units of the columns.
 
         Args:
-            X: Rows. It may lack columns that the question does not use.
-            query: Columns that are asked; by default, all that a row has and that is not given.
-            given: Columns that are known; a gap there is unknown in that row.
+            X: Rows. It may lack columns that the query does not use.
+            query: Queried columns; by default, all that a row has and that are not given.
+            given: Columns of the evidence; values missing there are marginalised.
         """
         frame, table = self._frame(X), self._fitted()
         named = named_sets(table, query, given)  # names are checked before cells are read
         if query is not None:
-            doubt_question(self.queries_, self.model_.protocol, *named)
+            warn_untrained(self.queries_, self.model_.protocol, *named)
         x, missing = table.encode(frame, needs=listed_names(query, argument="query"))
-        asked, known = column_sets(self.table_, missing, query=query, given=given)
-        sets = {"query": asked, "given": known}
-        return log_prob_in_units(self.model_, self.table_, frame, x, **sets).numpy()
+        queried, known = column_sets(table, missing, query=query, given=given)
+        found = log_prob_in_units(self.model_, table, frame, x, query=queried, given=known)
+        return found.numpy()
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """The log-likelihood of all that each row has."""
+        """Returns the log-likelihood of all values that each row has."""
         return self.log_prob(X)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """The mean log-likelihood of rows."""
+        """Returns the mean log-likelihood of rows."""
         frame = self._frame(X)
         if y is not None and self.target_ is not None:
             frame = frame.assign(**{self.target_: np.asarray(y)})
@@ -112,7 +112,7 @@ class TableAnswers:
         given: Mapping[str, Any] | None = None,
         random_state: int | None = None,
     ) -> pd.DataFrame:
-        """Draws rows, given values, intervals `(low, high)` or lists of levels.
+        """Samples rows, given values, intervals `(low, high)` or lists of levels.
 
         Returns:
             A frame like the one that was fitted. With intervals or lists, `attrs` holds the
@@ -122,15 +122,14 @@ class TableAnswers:
         generator = seeded(random_state)
         known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
         x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
-        doubt_question(self.queries_, self.model_.protocol, ~known.known, known.known)
-        drawn = draw_rows(self.model_, x, known.known, n=n_samples, generator=generator)
-        frame = self.table_.decode(drawn)
+        warn_untrained(self.queries_, self.model_.protocol, ~known.known, known.known)
+        sampled = sample_rows(self.model_, x, known.known, n=n_samples, generator=generator)
+        frame = self.table_.decode(sampled)
         for name, value in (given or {}).items():  # as it was given, not as float32 has it
             if isinstance(value, float | np.floating) and frame[name].dtype == np.float64:
                 frame[name] = float(value)
         if known.is_drawn:
-            size = min(known.effective_sample_size, n_samples)
-            frame.attrs["effective_sample_size"] = size
+            frame.attrs["effective_sample_size"] = min(known.effective_sample_size, n_samples)
         return frame
 
     def conditional(
@@ -140,12 +139,12 @@ class TableAnswers:
         given: Mapping[str, Any] | None = None,
         random_state: int | None = 0,
     ) -> Conditional:
-        """The distribution of a column, given values, intervals `(low, high)` or lists of levels.
+        """Returns p(column | given): values, intervals `(low, high)` or lists of levels.
 
         Args:
-            column: What it is about.
-            given: What is known.
-            random_state: Of the draws that stand for intervals and lists.
+            column: Queried column.
+            given: Evidence by column.
+            random_state: Seed of the samples that stand for intervals and lists.
         """
         column = str(column)  # as `fit` took the names of columns
         return self.conditionals([column], given=given, random_state=random_state)[column]
@@ -168,10 +167,10 @@ class TableAnswers:
         argument = "column" if len(names) == 1 else "columns"
         column_set(self._fitted(), names, argument=argument, allow_context=False)
         known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
-        asked = self._queried(None if columns is None else names, known.known)
-        question = Question(known, [self.table_.names.index(name) for name in asked])
+        queried = self._queried(None if columns is None else names, known.known)
+        question = Question(known, [self.table_.names.index(name) for name in queried])
         (found,) = self._answered([question])
-        return dict(zip(asked, found, strict=True))
+        return dict(zip(queried, found, strict=True))
 
     def impute(
         self,
@@ -181,14 +180,14 @@ class TableAnswers:
         how: How = "sample",
         random_state: int | None = None,
     ) -> pd.DataFrame:
-        """Fills the gaps of a frame, given all that each row has.
+        """Imputes the missing values of a frame, given all values that each row has.
 
         Args:
-            X: Rows with gaps; columns that it lacks are gaps too.
-            draws: How many completed frames.
-            how: "sample" draws gaps together, as they belong together; "mean" and "mode" give the
-                best guess for each gap by itself (a category has no mean: its mode).
-            random_state: The same gives the same draws.
+            X: Rows with missing values; columns that it lacks are missing too.
+            draws: Number of completed frames.
+            how: "sample" samples the missing values of a row jointly; "mean" and "mode" predict
+                each by itself (a category has no mean: its mode).
+            random_state: Seed of the samples.
 
         Returns:
             The frame with the dtypes and the columns of training; with several draws, under an
@@ -199,7 +198,7 @@ class TableAnswers:
         frame = self._frame(X)
         x, missing = self._fitted().encode(frame)
         if how != "sample":
-            return self._guessed(frame, x, missing, mean=how == "mean")
+            return self._predicted(frame, x, missing, mean=how == "mean")
         generator = seeded(random_state)
         filled = fill_gaps(self.model_, x, missing, draws=draws, generator=generator)
         frames = [self._framed(self.table_.decode(filled[:, i]), frame) for i in range(draws)]
@@ -209,34 +208,34 @@ class TableAnswers:
         return pd.concat(frames, keys=range(draws), names=["draw", *rows])
 
     def transform(self, X: Any) -> pd.DataFrame:  # noqa: N803
-        """Fills gaps by their best guesses, for pipelines."""
+        """Imputes missing values by their predictions, for pipelines."""
         return self.impute(X, how="mean")
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """The columns of `transform`, for pipelines."""
+        """Returns the columns of `transform`, for pipelines."""
         del input_features
         return np.array(self._fitted().layout, dtype=object)
 
     def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
-        """The mean of a number, or the most probable level, given all else that a row has."""
+        """Returns the mean of a number or the most probable level, given the rest of each row."""
         name, x, known = self._without_target(X, target)
-        asked = torch.zeros_like(known)
-        asked[:, self.table_.names.index(name)] = True
-        (guess,) = best_guesses(self.model_, self.table_, x, known, asked, mean=True).values()
-        return guess.to_numpy()
+        query = torch.zeros_like(known)
+        query[:, self.table_.names.index(name)] = True
+        (found,) = best_predictions(self.model_, self.table_, x, known, query, mean=True).values()
+        return found.to_numpy()
 
     def predict_proba(self, X: Any, *, target: str | None = None) -> pd.DataFrame:  # noqa: N803
-        """The probability of each level of a column given all else that a row has."""
+        """Returns the probability of each level of a column, given the rest of each row."""
         name, x, known = self._without_target(X, target)
         column = self.table_[name]
         if not isinstance(column, CategoryColumn):
-            raise QueryError(f'"{name}" is no category: ask `conditional` for its distribution.')
+            raise QueryError(f'"{name}" is no category: `conditional` returns its distribution.')
         found = level_probabilities(self.model_, x, known, self.table_.names.index(name))
         return pd.DataFrame(found.numpy(), index=self._frame(X).index, columns=list(column.levels))
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The levels of the column that `fit` was given as `y`, in the order of `predict_proba`."""
+        """Levels of the column that `fit` was given as `y`, in the order of `predict_proba`."""
         target = getattr(self, "target_", None)
         column = None if target is None else self.table_[target]
         if not isinstance(column, CategoryColumn):
@@ -244,21 +243,21 @@ class TableAnswers:
         return np.array(column.levels)
 
     def outliers(self, X: Any) -> pd.DataFrame:  # noqa: N803
-        """How surprising each row and each of its cells is, in nats: minus log-likelihoods.
+        """Returns the negative log-likelihood (surprise) of each row and each cell, in nats.
 
-        Numbers are measured in normal scores, so that columns can be compared. A cell's surprise is
-        that of its value given all other cells of its row; a row's is the mean of its cells along
-        the canonical path.
+        Numbers are measured in normal scores, so that columns can be compared. A cell's is that of
+        its value given all other cells of its row; a row's is the mean of its cells along the
+        canonical path.
 
         Returns:
             A column "row" ("row_" if there is one of that name already), and one for each column of
-            the model; gaps have no surprise.
+            the model; NaN for missing values.
         """
         frame = self._frame(X)
         x, missing = self._fitted().encode(frame)
         have = ~missing
         rows = -row_log_prob(self.model_, x, query=have, given=torch.zeros_like(have))
-        cells = cell_surprise(self.model_, x, missing)
+        cells = cell_nll(self.model_, x, missing)
         whole = "row"
         while whole in self.table_.names:
             whole += "_"
@@ -267,15 +266,16 @@ class TableAnswers:
         return pd.DataFrame({name: part.numpy() for name, part in found.items()}, index=frame.index)
 
     def skill(self, X: Any) -> pd.DataFrame:  # noqa: N803
-        """How well each column is guessed from the rest of its row, beside one guess for all rows.
+        """Returns how well each column is predicted from the rest of its row.
 
         Args:
             X: Rows that the model was not trained on.
 
         Returns:
-            A row for each column: what its errors are ("distance", of times "seconds", or shares
-            "wrong"), the `cells` that were guessed, the mean `error`, that of one guess for all
-            rows (`alone`), the share of it that is saved (`gain`) and its standard error (`se`).
+            A row for each column: the kind of its errors ("distance", of times "seconds", or shares
+            "wrong"), the number of predicted `cells`, the mean `error`, that of one prediction for
+            all rows (`alone`), the share of it that is saved (`gain`) and its standard error
+            (`se`).
         """
         table = self._fitted()
         x, missing = table.encode(self._frame(X))
@@ -308,7 +308,7 @@ class TableAnswers:
         Args:
             X: Rows that the model was not trained on.
             target: A category.
-            level: Level whose probability is looked at; by default the rarest in `X`.
+            level: Predicted level; by default the rarest in `X`.
 
         Returns:
             A row for each tenth of `X` by predicted probability: the number of `rows`, the mean
@@ -334,13 +334,13 @@ class TableAnswers:
     def privacy(
         self, samples: Any, train: Any, held_out: Any, *, random_state: int | None = 0
     ) -> PrivacyCheck:
-        """Whether samples are nearer to rows that were trained on than to rows that were not.
+        """Compares distances of samples to training rows with those to held-out rows.
 
         Args:
-            samples: Rows that were drawn.
-            train: Rows that were trained on.
-            held_out: Rows of the same kind that were not.
-            random_state: Of the choice of as many trained rows as there are held-out ones.
+            samples: Sampled rows.
+            train: Training rows.
+            held_out: Rows of the same distribution that were not trained on.
+            random_state: Seed of the choice of as many training rows as there are held-out ones.
         """
         frames = [self._frame(rows) for rows in (samples, train, held_out)]
         encoded = [self._fitted().encode(frame) for frame in frames]
@@ -354,16 +354,16 @@ class TableAnswers:
         random_state: int | None = 0,
         progress: bool = False,
     ) -> Check:
-        """How far the model agrees with itself and with rows that it was not trained on.
+        """Measures how consistent the model is, and how well it fits rows it was not trained on.
 
         Args:
-            X: Rows, with gaps as they are.
-            rows: At most so many of them, chosen at random, are looked at.
-            random_state: Of that choice, and of the questions that are asked.
-            progress: Whether a line shows how far it is.
+            X: Rows; values may be missing.
+            rows: Greatest number of them that is used; chosen at random.
+            random_state: Seed of that choice and of the queries.
+            progress: Shows a progress bar.
 
         Returns:
-            What was found: `.sentences()`, `.to_json()` and `.plot()`.
+            The findings, by `.sentences()`, `.to_json()` and `.plot()`.
         """
         seed = 0 if random_state is None else random_state
         sample = RowSample(rows, seed=seed)
@@ -371,34 +371,34 @@ class TableAnswers:
         return check_model(self.model_, sample.x, sample.missing, seed=seed, progress=progress)
 
     def information_gain(self, target: str, *, given: Mapping[str, Any] | None = None) -> pd.Series:
-        """How many nats learning each other column is expected to tell about `target`."""
+        """Returns the expected information gain of each other column about `target`, in nats."""
         evidence = read_evidence(self._fitted(), given)
         if evidence.regions:
             raise QueryError("`given` must hold values here, no intervals or lists.")
-        asked = column_set(self.table_, target, argument="target", allow_context=False)
-        place = int(asked.nonzero()[0])
+        query = column_set(self.table_, target, argument="target", allow_context=False)
+        place = int(query.nonzero()[0])
         if evidence.given[place]:
-            raise QueryError(f'"{target}" is both asked and given: drop it from `given`.')
+            raise QueryError(f'"{target}" is both queried and given: drop it from `given`.')
         gains = information_gains(self.model_, evidence, place)
         found = {self.table_.names[i]: gain for i, gain in gains.items()}
         return pd.Series(found, name="nats", dtype=float).sort_values(ascending=False)
 
     def _fitted(self) -> TableSchema:
         if not hasattr(self, "model_"):
-            raise UnfittedError("This model knows nothing yet: call `fit` or `load` first.")
+            raise UnfittedError("This model is not fitted yet: call `fit` or `load` first.")
         return self.table_
 
     def _frame(self, X: Any) -> pd.DataFrame:  # noqa: N803
-        return rows_to_ask(X, self._fitted(), list(self.feature_names_in_))
+        return query_frame(X, self._fitted(), list(self.feature_names_in_))
 
     def _evidence(
         self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
     ) -> SoftEvidence:
-        """What is known of one row; so many draws of it where intervals or lists are given."""
+        """Returns the evidence about one row; `draws` samples if it has intervals or lists."""
         return read_evidence(self._fitted(), given).sampled(self.model_, draws, generator)
 
     def _answered(self, questions: Sequence[Question]) -> list[list[Conditional]]:
-        """Returns the distributions that a batch of questions asks for."""
+        """Returns the distributions of a batch of questions."""
         columns, model, found = self.table_.query, self.model_, answer(self.model_, questions)
         return [
             [
@@ -411,44 +411,42 @@ class TableAnswers:
     def _queried(self, columns: Sequence[str] | None, known: Tensor) -> list[str]:
         """Returns the queried columns, none of which may be given; by default all that are not."""
         names, given = self.table_.names, known.cpu()
-        asked = [name for place, name in enumerate(names) if not given[place]]
-        for name in asked if columns is None else columns:
-            if name not in asked:
-                raise QueryError(f'"{name}" is both asked and given: drop it from `given`.')
+        free = [name for place, name in enumerate(names) if not given[place]]
+        queried = free if columns is None else list(columns)
+        for name in queried:
+            if name not in free:
+                raise QueryError(f'"{name}" is both queried and given: drop it from `given`.')
             alone = torch.arange(len(names)) == names.index(name)
-            doubt_question(self.queries_, self.model_.protocol, alone, given)
-        return asked if columns is None else list(columns)
+            warn_untrained(self.queries_, self.model_.protocol, alone, given)
+        return queried
 
     def _without_target(self, X: Any, target: str | None) -> tuple[str, Tensor, Tensor]:  # noqa: N803
-        """The column to predict, and all else that the rows have."""
+        """Returns the column to predict, the codes, and the other cells that the rows have."""
         self._fitted()
         name = self.target_ if target is None else str(target)
         if name is None:
             raise QueryError("`target` must name the column to predict: fit without `y` has none.")
-        asked = column_set(self.table_, name, argument="target", allow_context=False)
+        query = column_set(self.table_, name, argument="target", allow_context=False)
         x, missing = self.table_.encode(self._frame(X).drop(columns=name, errors="ignore"))
-        doubt_question(self.queries_, self.model_.protocol, asked, ~missing.all(dim=0))
+        warn_untrained(self.queries_, self.model_.protocol, query, ~missing.all(dim=0))
         return name, x, ~missing
 
-    def _guessed(
+    def _predicted(
         self, frame: pd.DataFrame, x: Tensor, missing: Tensor, *, mean: bool
     ) -> pd.DataFrame:
-        """The frame with the best guess in each gap."""
+        """Returns the frame with the prediction of each missing value."""
         x = x.clone()
-        found = best_guesses(self.model_, self.table_, x, ~missing, missing, mean=mean)
-        for place, guesses in found.items():
-            codes, _ = self.table_.query[place].encode(guesses)
+        found = best_predictions(self.model_, self.table_, x, ~missing, missing, mean=mean)
+        for place, predictions in found.items():
+            codes, _ = self.table_.query[place].encode(predictions)
             x[missing[:, place], place] = torch.from_numpy(codes).to(x)
-        filled = self.table_.decode(x)
-        return self._framed(filled, frame)
+        return self._framed(self.table_.decode(x), frame)
 
     def _framed(self, filled: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-        """Completed rows under the frame's index; cells that were there stay as they were."""
+        """Returns completed rows under the frame's index; its own values stay as they were."""
         found = filled.set_index(frame.index)
         ignored = {name for name, _, _ in self.table_.ignored}
-        for name in self.table_.layout:
-            if name not in frame.columns:
-                continue
+        for name in (name for name in self.table_.layout if name in frame.columns):
             series = frame[name]
             there = ~(marked(series, self.table_.missing_values) | series.isna().to_numpy())
             if name in ignored or (there.all() and found[name].dtype == series.dtype):

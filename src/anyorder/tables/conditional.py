@@ -1,7 +1,7 @@
 """The distribution of one column given evidence, in the units of the column; its JSON form.
 
 `NumberAnswer`, `CategoryAnswer` and `Answers` are that form. `Conditional.to_dict`, the command
-`anyorder query --json` and the HTTP API all give it.
+`anyorder query --json` and the HTTP API all return it.
 """
 
 import math
@@ -29,13 +29,13 @@ from anyorder.tables.numbers import PER_SECOND
 from anyorder.tables.parsing import FloatArray
 
 PLOTTED = 400
-"""Points of a drawn density."""
+"""Points of a plotted density."""
 
 SPANS = {"year": 365.25 * 86400, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
-"""Units of a density of times, in seconds: the first of which the column has several."""
+"""Units of a density of times, in seconds: the first that the range of the column exceeds."""
 
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Shares of the quantiles of an answer."""
+"""Probabilities of the quantiles of an answer."""
 
 RARE = 5e-4
 """Repeated values that are less probable are not listed."""
@@ -69,9 +69,9 @@ class Repeated:
     """Values that have a probability of their own, where it is 0.0005 or more; ascending.
 
     Attributes:
-        values: As values of the column.
-        positions: As places on its axis.
-        probabilities: Of each.
+        values: Values of the column.
+        positions: Their places on its axis.
+        probabilities: Their probabilities.
     """
 
     values: list[float | str]
@@ -93,12 +93,12 @@ class NumberAnswer:
         mean: Expectation.
         median: Quantile of 0.5.
         interval_90: Quantiles of 0.05 and 0.95.
-        quantiles: By their shares, "0.01" to "0.99".
+        quantiles: Quantiles by their probabilities, "0.01" to "0.99".
         positions: Places of "mean", "median", "low" and "high", the ends of `interval_90`; not
             rounded to the steps of the column.
         density: The density beside repeated values.
         repeated: Repeated values and their probabilities.
-        entropy: In nats, of normal scores; from the points of the density, so to about 0.001.
+        entropy: Entropy of normal scores in nats, to about 0.001.
     """
 
     column: str
@@ -122,9 +122,9 @@ class CategoryAnswer:
         type: Its type.
         mode: Most probable level.
         levels: Levels, the most probable first; at most 200.
-        probabilities: Of these levels.
+        probabilities: Probabilities of these levels.
         rest: Probability of the levels that are not listed.
-        entropy: In nats.
+        entropy: Entropy in nats.
     """
 
     column: str
@@ -141,10 +141,10 @@ class Answers:
     """The distributions of some columns given evidence, each by itself.
 
     Attributes:
-        columns: By the name of the column.
-        effective_sample_size: Of the samples that stand for intervals and sets of levels; null
-            where values alone are given, because these answers are exact.
-        warnings: Reasons to doubt the answers.
+        columns: Distributions by the name of the column.
+        effective_sample_size: Effective number of the samples that stand for intervals and sets of
+            levels; null where values alone are given, because these answers are exact.
+        warnings: Warnings about the answers.
     """
 
     columns: dict[str, NumberAnswer | CategoryAnswer]
@@ -162,7 +162,7 @@ class Conditional:
         model: The model that answers.
         features: Features of the column given each sample of the evidence, as the query engine
             found them. Shape ``(samples, width)``.
-        evidence: The samples, their weights and how good they are; one for evidence by values.
+        evidence: Weighted samples; one for evidence by values.
     """
 
     column: Column
@@ -175,9 +175,8 @@ class Conditional:
         name = self.column.name
         if isinstance(self.column, CategoryColumn):
             likely = self.probabilities().sort_values(ascending=False)[:3]
-            return (
-                f"Conditional({name}: " + ", ".join(f"{k} {v:.0%}" for k, v in likely.items()) + ")"
-            )
+            listed = ", ".join(f"{k} {v:.0%}" for k, v in likely.items())
+            return f"Conditional({name}: {listed})"
         low, high = self.interval(0.9)
         return f"Conditional({name}: median {self.median()}, 90% in {low} to {high})"
 
@@ -188,7 +187,7 @@ class Conditional:
 
     @property
     def effective_sample_size(self) -> float:
-        """As many equally weighted samples would be as good; infinite for evidence by values."""
+        """Effective sample size of the evidence; infinite for evidence by values."""
         return self.evidence.effective_sample_size
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,14 +209,14 @@ class Conditional:
         return found
 
     def pdf(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The density of values, per unit of the column; of atoms and levels, the probability."""
+        """Returns densities per unit of the column; of atoms and levels, probabilities."""
         series = self._series(values)
         codes, missing = self.column.encode(series)
         log_factor = self.column.log_density_factor(series)
         return np.where(missing, np.nan, self._pdf(codes) * np.exp(log_factor))
 
     def cdf(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The probability of at most each value, as draws have it: in the steps of the column."""
+        """Returns the probability of at most each value, in the steps of the column, as sampled."""
         column = self._number("cdf")
         numbers = column.measurement.numbers(self._series(values), column.name)
         missing = np.isnan(numbers)
@@ -226,7 +225,7 @@ class Conditional:
         return np.where(missing, np.nan, found)
 
     def quantile(self, share: ArrayLike) -> Any:
-        """The values below which the given shares of the probability lie."""
+        """Returns the values below which shares of the probability lie."""
         self._number("quantile")
         try:
             wanted = np.atleast_1d(np.asarray(share, dtype=np.float64))
@@ -241,7 +240,7 @@ class Conditional:
         return found.iloc[0] if np.ndim(share) == 0 else found.to_numpy()
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
-        """The central interval that holds the value with probability `level`."""
+        """Returns the central interval that holds the value with probability `level`."""
         tail = (1 - check_fraction("level", level)) / 2
         self._number("interval")
         ends = np.array([max(tail, 1e-9), min(1 - tail, 1 - 1e-9)])
@@ -249,11 +248,11 @@ class Conditional:
         return low, high
 
     def median(self) -> Any:
-        """The value that is as likely exceeded as not."""
+        """Returns the quantile of 0.5."""
         return self.quantile(0.5)
 
     def mean(self) -> Any:
-        """The expectation; of dates, a date."""
+        """Returns the expectation; of dates, a date."""
         column = self._number("mean")
         shares, weights = mean_rule()
         codes = self._numbers.quantiles(shares, _node_close(weights))[:, 0]
@@ -261,10 +260,10 @@ class Conditional:
         return column.unrounded(np.array([weights.numpy() @ numbers])).iloc[0]
 
     def mode(self) -> Any:
-        """The most probable level or repeated value, or where the density is highest.
+        """Returns the most probable level or repeated value, or where the density is highest.
 
-        A number's is a repeated value where these weigh more than the rest together; its density is
-        that of normal scores, so that the unit does not matter.
+        That of a number is a repeated value if these have more than half of the probability. The
+        density is that of normal scores, so that the unit does not matter.
         """
         if isinstance(self.column, CategoryColumn):
             return self.probabilities().idxmax()
@@ -278,7 +277,7 @@ class Conditional:
         return column.decode(smooth[[self._pdf(smooth).argmax()]]).iloc[0]
 
     def probabilities(self) -> pd.Series:
-        """The probability of each level of a category."""
+        """Returns the probability of each level of a category."""
         if not isinstance(self.column, CategoryColumn):
             raise QueryError(f'"{self.column.name}" is no category: use pdf, cdf or quantile.')
         assert isinstance(self._distribution, Levelled)
@@ -287,7 +286,7 @@ class Conditional:
         return pd.Series(found, index=index, name="probability")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draws the density, with atoms as stems, or the bars of a category; returns the axes."""
+        """Plots the density, with atoms as stems, or the bars of a category; returns the axes."""
         try:
             import matplotlib.pyplot as plt
         except ImportError:
@@ -367,8 +366,8 @@ def answers(
 
     Args:
         conditionals: The distributions.
-        found: Their JSON forms, as `described` gives them.
-        warnings: Reasons to doubt them.
+        found: Their JSON forms, from `described`.
+        warnings: Warnings about them.
     """
     size = min((one.effective_sample_size for one in conditionals), default=math.inf)
     names = [one.column.name for one in conditionals]
@@ -382,14 +381,12 @@ def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for owners, group in _groups(conditionals) if conditionals else ():
         columns = [conditionals[owner].column for owner in owners]
-        told = _categories if isinstance(group, Levelled) else _numbers
-        found |= dict(zip(owners, told(columns, group), strict=True))  # type: ignore[arg-type]
+        forms = _categories if isinstance(group, Levelled) else _numbers
+        found |= dict(zip(owners, forms(columns, group), strict=True))  # type: ignore[arg-type]
     return [found[place] for place in range(len(conditionals))]
 
 
-def _groups(
-    conditionals: Sequence[Conditional],
-) -> list[tuple[list[int], Levelled | Numbers]]:
+def _groups(conditionals: Sequence[Conditional]) -> list[tuple[list[int], Levelled | Numbers]]:
     edges = Edges.of(
         [one.features for one in conditionals],
         [one.variable for one in conditionals],
@@ -424,7 +421,7 @@ def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
 
 
 def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
-    """Returns the JSON form of numbers; those of a column together, for a map costs per call."""
+    """Returns the JSON form of numbers; a column at a time, for a map costs per call."""
     shares, close, weights = _rule()
     codes = group.quantiles(shares, close).T.numpy()
     knots, reached = (part.T.numpy() for part in group.knots)  # (count, knots)
@@ -443,7 +440,7 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
         widths, inside = np.diff(edges), positions(column, inside)
         listed = _Atoms.of(column)
         for at, place in enumerate(mine):
-            there = widths[at] > 0  # far out, where the map is level, knots can fall together
+            there = widths[at] > 0  # far out, where the map is flat, knots can coincide
             heights = (masses[place, there] / widths[at, there]).tolist()
             density = Density(inside[at, there].tolist(), heights, float(share[place]))
             found[place] = vars(
@@ -461,7 +458,7 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
 
 @cache
 def _rule() -> tuple[Tensor, Tensor, FloatArray]:
-    """Returns the shares of all quantiles of an answer, how close, and the weights of a mean."""
+    """Returns the shares of all quantiles of an answer, tolerances, and the weights of a mean."""
     ends = torch.tensor(QUANTILES, dtype=torch.float64)
     shares, weights = mean_rule()
     close = torch.cat([torch.full_like(ends, CLOSE), _node_close(weights)])
@@ -469,7 +466,7 @@ def _rule() -> tuple[Tensor, Tensor, FloatArray]:
 
 
 def _node_close(weights: Tensor) -> Tensor:
-    """Returns how close the quantiles of a mean must be: the less they weigh, the less."""
+    """Returns the tolerances of the quantiles of a mean: the less they weigh, the greater."""
     return (MEAN_CLOSE / weights).clamp(max=1e-2)
 
 
@@ -515,7 +512,7 @@ def _entropies(masses: FloatArray, widths: FloatArray, atoms: FloatArray) -> Flo
 
 @dataclass(frozen=True)
 class _Atoms:
-    """Repeated values of a column, as they are listed."""
+    """Repeated values of a column as plain values, and their positions."""
 
     values: list[float | str]
     positions: list[float]
@@ -542,10 +539,7 @@ def positions(column: NumberColumn, numbers: FloatArray) -> FloatArray:
 
 
 def _density_unit(column: NumberColumn) -> tuple[str, float]:
-    """What a density is told by, and how much of the column's own unit that is.
-
-    Times have seconds, of which a density of years would be some 1e-8.
-    """
+    """Returns the label of a density, and its unit in those of the column (seconds for times)."""
     if column.kind == "number":
         return "density", 1.0
     span = column.seen[1] - column.seen[0]

@@ -33,28 +33,28 @@ from anyorder.tables.columns import Column, NumberColumn
 from anyorder.tables.schema import TableSchema
 
 CELLS_AT_ONCE, ROWS_AT_ONCE = 262_144, 2048
-"""Cells of a pass over a table, and rows."""
+"""Greatest numbers of cells and of rows in a pass."""
 
 COVARIANCES_AT_ONCE = 2**25
-"""Over all rows of a pass: in a prior each row may have those of all pairs of columns, or of the
-normals of fewer, of its own."""
+"""Greatest number of covariances in a pass: in a prior each row may have its own, of all pairs of
+columns or of the normals of fewer."""
 
 SAMPLES_AT_ONCE = 2048
 """Rows that are sampled together."""
 
 
 def rows_at_once(columns: int) -> int:
-    """Returns how many rows of so many columns a pass has: what memory allows."""
-    return max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns, _guided_rows(columns)))
+    """Returns the number of rows in a pass over so many columns: what memory allows."""
+    return max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns, _rows_with_prior(columns)))
 
 
 def parts(rows: int, columns: int) -> Iterator[slice]:
-    """Returns the rows of a table, as many at a time as a pass has."""
+    """Returns the rows of a table as slices of at most `rows_at_once`."""
     size = rows_at_once(columns)
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def _guided_rows(columns: int) -> int:
+def _rows_with_prior(columns: int) -> int:
     return max(1, COVARIANCES_AT_ONCE // max(MOST_ENTRIES, columns**2))
 
 
@@ -102,8 +102,8 @@ def answer(model: AnyOrderModel, questions: Sequence[Question]) -> list[list[Fea
     """Answers a batch of questions, with one encoding of each distinct evidence set.
 
     Returns:
-        The features of p(variable | evidence), for each question and each of its variables; what
-        `Edges` takes. Shapes ``(samples, width)``.
+        The features of p(variable | evidence), for each question and each of its variables, as
+        `Edges` takes them. Shapes ``(samples, width)``.
     """
     if not any(question.variables for question in questions):
         return [[] for _ in questions]
@@ -175,10 +175,10 @@ def passes(
 
 def _distinct(x: Tensor, known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Returns a row of each distinct evidence set, and the set of each entry of `rows`."""
-    asked, inverse = rows.unique(return_inverse=True)
-    if len(asked) == 1:
-        return asked, inverse
-    seen, sets = x[asked].clone(), known[asked]
+    queried, inverse = rows.unique(return_inverse=True)
+    if len(queried) == 1:
+        return queried, inverse
+    seen, sets = x[queried].clone(), known[queried]
     seen[:, : sets.shape[1]].masked_fill_(~sets, 0)
     lines = np.concatenate([seen.numpy().view(np.uint8), sets.numpy().view(np.uint8)], axis=1)
     whole = np.ascontiguousarray(lines).view(f"V{lines.shape[1]}")[:, 0]
@@ -186,7 +186,7 @@ def _distinct(x: Tensor, known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     # In the order of the rows, so that a batch is computed as it was written.
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    return asked[np.sort(first)], torch.from_numpy(rank[group.ravel()])[inverse]
+    return queried[np.sort(first)], torch.from_numpy(rank[group.ravel()])[inverse]
 
 
 def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tensor) -> Tensor:
@@ -212,20 +212,20 @@ def log_prob_in_units(
     return row_log_prob(model, x, query=query, given=given) + (factors * query).sum(dim=1)
 
 
-def cell_surprise(model: AnyOrderModel, x: Tensor, missing: Tensor) -> Tensor:
-    """Returns minus the log-likelihood of each cell given all others of its row; NaN if missing."""
+def cell_nll(model: AnyOrderModel, x: Tensor, missing: Tensor) -> Tensor:
+    """Returns negative log-likelihoods of cells given the rest of their rows; NaN if missing."""
     have, cells = ~missing, torch.full(missing.shape, torch.nan, dtype=torch.float64)
     for place in range(missing.shape[1]):
         alone = torch.arange(missing.shape[1]) == place
         rows = have[:, place].nonzero().squeeze(1)
         if len(rows):
-            asked = alone.expand(len(rows), -1)
-            given = have[rows] & ~asked
-            cells[rows, place] = -row_log_prob(model, x[rows], query=asked, given=given)
+            query = alone.expand(len(rows), -1)
+            given = have[rows] & ~query
+            cells[rows, place] = -row_log_prob(model, x[rows], query=query, given=given)
     return cells
 
 
-def draw_rows(
+def sample_rows(
     model: AnyOrderModel,
     x: Tensor,
     known: Tensor,
@@ -238,13 +238,13 @@ def draw_rows(
         return x.expand(n, -1)
     if len(x) == 1:
         counts = [len(part) for part in torch.arange(n).split(SAMPLES_AT_ONCE)]
-        drawn = [sample(model, x, given=known, n=count, generator=generator)[0] for count in counts]
+        found = [sample(model, x, given=known, n=count, generator=generator)[0] for count in counts]
     else:
-        drawn = [
+        found = [
             sample(model, part, given=known, generator=generator)[:, 0]
             for part in x.split(SAMPLES_AT_ONCE)
         ]
-    return torch.cat(drawn).cpu()
+    return torch.cat(found).cpu()
 
 
 def fill_gaps(
@@ -257,13 +257,13 @@ def fill_gaps(
 ) -> Tensor:
     """Returns rows with missing values sampled together. Shape ``(rows, draws, columns)``."""
     filled = x[:, None].repeat(1, draws, 1)
-    gappy = missing.any(dim=1).nonzero().squeeze(1)
-    gappy = gappy[alike(missing[gappy], ~missing[gappy])]  # little is padded
-    most = max(1, min(SAMPLES_AT_ONCE // draws, _guided_rows(x.shape[1])))
-    for rows in gappy.split(most) if len(gappy) else ():
-        gaps = missing[rows]
-        drawn = sample(model, x[rows], query=gaps, given=~gaps, n=draws, generator=generator)
-        filled[rows] = drawn.to(filled)
+    incomplete = missing.any(dim=1).nonzero().squeeze(1)
+    incomplete = incomplete[alike(missing[incomplete], ~missing[incomplete])]  # little is padded
+    most = max(1, min(SAMPLES_AT_ONCE // draws, _rows_with_prior(x.shape[1])))
+    for rows in incomplete.split(most) if len(incomplete) else ():
+        query = missing[rows]
+        found = sample(model, x[rows], query=query, given=~query, n=draws, generator=generator)
+        filled[rows] = found.to(filled)
     return filled
 
 
@@ -292,34 +292,34 @@ def central_codes(
 
 
 @answering
-def best_guesses(
-    model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, asked: Tensor, *, mean: bool
+def best_predictions(
+    model: AnyOrderModel, table: TableSchema, x: Tensor, known: Tensor, query: Tensor, *, mean: bool
 ) -> dict[int, pd.Series]:
     """Returns the mean of a number, or the most probable value, of every queried cell by itself.
 
     Returns:
-        The guesses of each column of which anything is queried, in the order of the rows.
+        The predictions of each column with queried cells, in the order of the rows.
     """
-    found = torch.zeros(asked.shape, dtype=torch.float64)
-    for rows, place, conditional in _columns(model, x, known, asked):
-        guess = _guess(table.query[place], conditional, mean=mean)
-        found[rows, place] = torch.from_numpy(guess)
-    places = asked.any(dim=0).nonzero().squeeze(1).tolist()
-    guesses = {place: found[asked[:, place], place].numpy() for place in places}
-    return {place: _decoded(table.query[place], v, mean=mean) for place, v in guesses.items()}
+    found = torch.zeros(query.shape, dtype=torch.float64)
+    for rows, place, conditional in _columns(model, x, known, query):
+        predicted = _prediction(table.query[place], conditional, mean=mean)
+        found[rows, place] = torch.from_numpy(predicted)
+    places = query.any(dim=0).nonzero().squeeze(1).tolist()
+    predictions = {place: found[query[:, place], place].numpy() for place in places}
+    return {place: _decoded(table.query[place], v, mean=mean) for place, v in predictions.items()}
 
 
 def _column(known: Tensor, place: int) -> Tensor:
-    asked = torch.zeros_like(known)
-    asked[:, place] = True
-    return asked
+    query = torch.zeros_like(known)
+    query[:, place] = True
+    return query
 
 
 def _columns(
-    model: AnyOrderModel, x: Tensor, known: Tensor, asked: Tensor
+    model: AnyOrderModel, x: Tensor, known: Tensor, query: Tensor
 ) -> Iterator[tuple[Tensor, int, Distribution]]:
-    """Yields rows, a column, and its distribution in them, for all cells that are queried."""
-    row, variable = asked.nonzero(as_tuple=True)
+    """Yields rows, a column, and its distribution in them, for all queried cells."""
+    row, variable = query.nonzero(as_tuple=True)
     for edges, features in passes(model, x, known, row, variable):
         queried = variable[edges]
         for place in queried.unique().tolist():
@@ -331,11 +331,10 @@ def _columns(
             yield row[edges[mine]], place, conditional.only
 
 
-def _guess(column: Column, conditional: Distribution, *, mean: bool) -> NDArray[np.float64]:
+def _prediction(column: Column, conditional: Distribution, *, mean: bool) -> NDArray[np.float64]:
     """Returns means in the units of the column, or the codes of the most probable values.
 
-    What lies beyond the numbers of training counts as their least or greatest: a long tail that
-    nothing was seen of would lead the mean anywhere.
+    Numbers are clipped to the range of training: a long tail without data would dominate the mean.
     """
     if not (mean and isinstance(column, NumberColumn)):
         return conditional.mode().double().cpu().numpy()
@@ -354,33 +353,33 @@ def _decoded(column: Column, values: NDArray[np.float64], *, mean: bool) -> pd.S
 
 @answering
 def information_gains(model: AnyOrderModel, evidence: Evidence, target: int) -> dict[int, float]:
-    """Returns how many nats each unknown variable is expected to tell about `target`.
+    """Returns the expected information gain of each other variable about `target`, in nats.
 
-    As `queries.information_gain`, for all candidates together: one pass for what each of them may
-    be, and one for `target` given each of these values.
+    As `queries.information_gain`, for all variables together: one pass for their distributions, and
+    one for `target` given each of their values.
     """
     others = [i for i in range(model.num_variables) if i != target and not evidence.given[i]]
     if not others:
         return {}
     known, nothing = evidence.given[None], torch.zeros(len(others) + 1, dtype=torch.long)
     first = torch.tensor([target, *others])
-    before, supposed = 0.0, []
+    before, valued = 0.0, []
     for numbers, group in _single(model, evidence.x, known, nothing, first):
-        codes, weights = _supposed(group)
+        codes, weights = _values(group)
         for at, number in enumerate(numbers):
             if number == 0:
                 before = float(group.entropy()[at])
                 continue
             likely = weights[:, at] > 0
-            learnt = torch.full((int(likely.sum()),), others[number - 1])
-            supposed.append((learnt, codes[likely, at], weights[likely, at]))
-    learnt, value, weight = (torch.cat(part) for part in zip(*supposed, strict=True))
-    rows = torch.arange(len(learnt))
+            learned = torch.full((int(likely.sum()),), others[number - 1])
+            valued.append((learned, codes[likely, at], weights[likely, at]))
+    learned, value, weight = (torch.cat(part) for part in zip(*valued, strict=True))
+    rows = torch.arange(len(learned))
     x, sets = (part.repeat(len(rows), 1) for part in (evidence.x, known))
-    x[rows, learnt], sets[rows, learnt] = value.to(x), True
+    x[rows, learned], sets[rows, learned] = value.to(x), True
     ((_, group),) = _single(model, x, sets, rows, torch.full_like(rows, target))
     after = torch.zeros(model.num_variables, dtype=torch.float64)
-    after.index_add_(0, learnt, weight * group.entropy())
+    after.index_add_(0, learned, weight * group.entropy())
     return {other: before - float(after[other]) for other in others}
 
 
@@ -392,8 +391,8 @@ def _single(
     return Edges(features, variables, torch.arange(len(rows)), alone.double()).groups(model)
 
 
-def _supposed(group: Levelled | Numbers) -> tuple[Tensor, Tensor]:
-    """Returns codes that stand for what variables may be, and weights: ``(codes, count)`` both."""
+def _values(group: Levelled | Numbers) -> tuple[Tensor, Tensor]:
+    """Returns codes that stand for distributions, and their weights: ``(codes, count)`` both."""
     if isinstance(group, Levelled):
         weights = group.probabilities.T
         return torch.arange(len(weights))[:, None].expand_as(weights), weights

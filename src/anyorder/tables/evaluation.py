@@ -151,7 +151,7 @@ class Counted:
 
     Args:
         given: Evidence, such as "species=Chinstrap"; empty for none.
-        event: What the probability is of, such as "sex=female".
+        event: Event of the probability, such as "sex=female".
         rows: Number of rows that match the evidence and have the column.
         share: Fraction of these rows in which the event happens.
         probability: Answer of the model.
@@ -279,7 +279,7 @@ def reliability(predicted: Tensor, happened: Tensor) -> list[ReliabilityDecile]:
 
     Args:
         predicted: Predicted probability of the event in each row. Shape ``(rows,)``.
-        happened: Whether it happened. Shape ``(rows,)``.
+        happened: True where the event happened. Shape ``(rows,)``.
     """
     order = predicted.argsort()
     parts = [part for part in order.tensor_split(min(DECILES, len(order))) if len(part)]

@@ -1,10 +1,6 @@
-"""From what people write to what a model is asked: names of columns, values, intervals, sets.
+"""Reads user input of a table model: rows, targets, weights, names of columns, evidence, queries.
 
-Reasons to doubt an answer of a table model, which is given all the same, with a warning.
-
-What a model of a table is given: rows to ask about, a target that comes apart, weights.
-
-The questions that a table is trained for: from what people write to a law of the model.
+Evidence beyond the training data and queries that were not trained are answered, with a warning.
 """
 
 import sys
@@ -40,8 +36,8 @@ from anyorder.tables.parsing import days_of
 from anyorder.tables.schema import TableSchema, as_frame
 
 
-def doubt_values(table: TableSchema, values: Mapping[str, Any]) -> None:
-    """Warns of numbers that are given and lie where training had none."""
+def warn_unseen(table: TableSchema, values: Mapping[str, Any]) -> None:
+    """Warns of given numbers that lie where training had none."""
     for name, value in values.items():
         column = table[name]
         if not isinstance(column, NumberColumn):
@@ -51,31 +47,33 @@ def doubt_values(table: TableSchema, values: Mapping[str, Any]) -> None:
             continue
         low, high = (str(end).removesuffix(".0").removesuffix(" 00:00:00") for end in column.span)
         if not column.seen[0] <= number <= column.seen[1]:
-            _warn(f'"{name}" was {low} to {high} in training: the answer given {value} is a guess.')
+            _warn(
+                f'"{name}" was {low} to {high} in training: given {value}, the model extrapolates.'
+            )
         elif column.is_whole and not number.is_integer():
-            _warn(f'"{name}" was whole in training: the answer given {value} is a guess.')
+            _warn(f'"{name}" was whole in training: given {value}, the model extrapolates.')
 
 
-def doubt_question(law: QueryLaw, protocol: object, query: Tensor, given: Tensor) -> None:
-    """Warns of a question whose conditionals are none of those that a list of questions trained.
+def warn_untrained(law: QueryLaw, protocol: object, query: Tensor, given: Tensor) -> None:
+    """Warns of a query with a conditional that a list of training queries leaves out.
 
     Args:
-        law: What the model was trained for; only lists of questions leave others out.
-        protocol: How questions are taken apart.
-        query: What is asked. Shape ``(vars,)``.
-        given: What is known. Shape ``(vars,)``.
+        law: Law of the training queries; only lists leave conditionals out.
+        protocol: Decomposition protocol of the model.
+        query: Queried variables. Shape ``(vars,)``.
+        given: Variables of the evidence. Shape ``(vars,)``.
     """
     if law.listed is None or not isinstance(protocol, RemoveGreatest):
         return
     listed, weights = law.listed
-    asked, known = listed.query[weights > 0], listed.given[weights > 0]
+    queried, known = listed.query[weights > 0], listed.given[weights > 0]
     position = protocol.position
     for target in query.nonzero().flatten().tolist():
         before = position < position[target]
         edge = given | (query & before)
-        trained = asked[:, target] & ((known | (asked & before)) == edge).all(dim=1)
+        trained = queried[:, target] & ((known | (queried & before)) == edge).all(dim=1)
         if not trained.any():
-            _warn("The model was trained for other questions, `queries`: this answer is a guess.")
+            _warn("The model was trained for other queries, see `queries`: here it extrapolates.")
             return
 
 
@@ -87,13 +85,13 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, AnyOrderWarning, stacklevel=level)
 
 
-def rows_to_ask(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.DataFrame:
-    """Rows as a frame with a column of the model: without any, all is unknown and looks fine.
+def query_frame(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.DataFrame:
+    """Returns rows as a frame; it must share a column with the model, or all would be missing.
 
     Args:
-        rows: What `as_frame` takes; an array has the columns that were fitted, in their order.
-        table: The columns of the model.
-        features: Those without a target that came apart, which an array may lack.
+        rows: Rows as `as_frame` takes them; an array has the fitted columns, in their order.
+        table: Columns of the model.
+        features: Those without the target `y` of `fit`, which an array may lack.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2:
         names = table.layout if rows.shape[1] == len(table.layout) else features
@@ -114,7 +112,7 @@ def rows_to_ask(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.Da
 
 
 def with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
-    """The frame with a target given apart as its last column, and its name."""
+    """Returns the frame with the target `y` as its last column, and its name."""
     if y is None:
         return frame, None
     values = y if isinstance(y, pd.Series) else np.asarray(y)
@@ -128,7 +126,7 @@ def with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
 
 
 def row_weights(sample_weight: Any, rows: int) -> Tensor | None:
-    """How much each row counts, or an error that says what it must be."""
+    """Returns the weight of each row, checked."""
     if sample_weight is None:
         return None
     try:
@@ -149,51 +147,48 @@ Names = str | Sequence[str] | None
 def column_sets(
     table: TableSchema, missing: Tensor, *, query: Names, given: Names
 ) -> tuple[Tensor, Tensor]:
-    """The sets of a question about each row of a frame.
+    """Returns the queried and the given variables of each row. Shapes ``(rows, vars)``.
 
     Args:
         table: The columns.
-        missing: What the frame lacks. Shape ``(rows, vars)``.
-        query: Columns that are asked; the cells that a row has and that are not given by default.
-        given: Columns that are known, where a row has them; none by default.
-
-    Returns:
-        Query and given. Shapes ``(rows, vars)``.
+        missing: Missing values of the frame. Shape ``(rows, vars)``.
+        query: Queried columns; by default the cells that a row has and that are not given.
+        given: Columns of the evidence, where a row has them; none by default.
     """
     known = column_set(table, given, argument="given") & ~missing
     if query is None:
         return ~missing & ~known, known
-    asked, _ = named_sets(table, query, given)
-    gaps = (asked & missing).nonzero()
-    if len(gaps):
-        row, place = gaps[0].tolist()
+    queried, _ = named_sets(table, query, given)
+    absent = (queried & missing).nonzero()
+    if len(absent):
+        row, place = absent[0].tolist()
         raise QueryError(
-            f'Row {row} has no value of "{table.names[place]}", which is asked: a gap has no '
-            "likelihood. Drop the row, or leave `query` out to ask what each row has."
+            f'Row {row} has no value of "{table.names[place]}", which is queried: a missing value '
+            "has no likelihood. Drop the row, or leave `query` out to query what each row has."
         )
-    return asked.expand_as(missing), known
+    return queried.expand_as(missing), known
 
 
 def named_sets(
     table: TableSchema, query: Names, given: Names, *, prefix: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """The sets of columns that are asked and given, which must not share one. Shapes ``(vars,)``.
+    """Returns the queried and the given variables, which must be disjoint. Shapes ``(vars,)``.
 
-    `prefix` is what stands before the names of these arguments where they were typed.
+    `prefix` precedes the names of these arguments in errors, such as "--".
     """
-    asked = column_set(table, query, argument=f"{prefix}query", allow_context=False)
+    queried = column_set(table, query, argument=f"{prefix}query", allow_context=False)
     known = column_set(table, given, argument=f"{prefix}given")
-    both = (asked & known).nonzero()
+    both = (queried & known).nonzero()
     if len(both):
         name = table.names[int(both[0])]
-        raise QueryError(f'"{name}" is both asked and given: drop it from one of them.')
-    return asked, known
+        raise QueryError(f'"{name}" is both queried and given: drop it from one of them.')
+    return queried, known
 
 
 def column_set(
     table: TableSchema, names: Names, *, argument: str, allow_context: bool = True
 ) -> Tensor:
-    """The set of some columns. Shape ``(vars,)``."""
+    """Returns the variables of some columns. Shape ``(vars,)``."""
     listed = listed_names(names, argument=argument)
     context = [column.name for column in table.context]
     members = torch.zeros(len(table.names), dtype=torch.bool)
@@ -201,7 +196,7 @@ def column_set(
         if name in table.names:
             members[table.names.index(name)] = True
         elif name in context and not allow_context:
-            raise QueryError(f'"{name}" is context: it is always given and is never asked.')
+            raise QueryError(f'"{name}" is context: it is always given and never queried.')
         elif name not in context:
             why = {ignored.name: ignored.reason for ignored in table.ignored}
             left_out = f" It was left out when the model was fitted ({why.get(name)})."
@@ -211,7 +206,7 @@ def column_set(
 
 
 def listed_names(names: Any, *, argument: str) -> list[str]:
-    """One name, or several, as a list."""
+    """Returns one name or several as a list."""
     if names is None or isinstance(names, str):
         return [] if names is None else [names]
     try:
@@ -226,7 +221,7 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
     """Reads `{"age": 41, "job": ["nurse", "clerk"], "income": (20_000, None)}`.
 
     A tuple of two is an interval, None an open end; a list is a set of levels; None and NaN are
-    unknown; all else is a value.
+    missing; all else is a value.
     """
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(
@@ -237,7 +232,7 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
     for column in table.context:
         if column.name not in entries:
             raise QueryError(
-                f'`given` must tell "{column.name}", which is context: it is always given.'
+                f'`given` must hold "{column.name}", which is context: it is always given.'
             )
     regions, values = {}, {}
     for name, value in entries.items():
@@ -248,14 +243,13 @@ def read_evidence(table: TableSchema, given: Mapping[str, Any] | None) -> Eviden
             regions[table.names.index(name)] = _region(table, name, value)
         else:
             values[name] = [value]
-    frame = pd.DataFrame(values, index=[0])
-    x, missing = table.encode(frame)
-    doubt_values(table, {name: value for name, (value,) in values.items()})
+    x, missing = table.encode(pd.DataFrame(values, index=[0]))
+    warn_unseen(table, {name: value for name, (value,) in values.items()})
     return Evidence(x, ~missing[0], regions)
 
 
 class Read(NamedTuple):
-    """Evidence that was read, and reasons to doubt what follows from it."""
+    """Evidence that was read, and warnings about it."""
 
     evidence: Evidence
     warnings: list[str]
@@ -264,11 +258,10 @@ class Read(NamedTuple):
 def read_many(
     table: TableSchema, records: Sequence[Mapping[str, Any]]
 ) -> list[Read | AnyOrderError]:
-    """Reads the evidence of each record; a record that is wrong has an error for an answer.
+    """Reads the evidence of each record; an invalid record is answered by its error.
 
-    `read_evidence` reads anything and takes a millisecond a record. What most records hold, numbers
-    within the range of training and levels that are there, is read here column by column, for all
-    records at once; all else is left to it.
+    `read_evidence` takes a millisecond a record. Numbers within the range of training and known
+    levels, which most records hold, are read here column by column, for all records at once.
     """
     simple = [place for place, record in enumerate(records) if _is_simple(table, record)]
     read = dict(zip(simple, _read_simple(table, [records[i] for i in simple]), strict=True))
@@ -299,7 +292,7 @@ def _is_simple(table: TableSchema, record: Mapping[str, Any]) -> bool:
 
 
 def _is_simple_value(column: Column, value: Any) -> bool:
-    """Returns whether nothing has to be converted, and nothing is to be said about it."""
+    """Returns True if the value needs no conversion and no warning."""
     if isinstance(column, CategoryColumn):
         return any(level == value and type(level) is type(value) for level in column.levels)
     if not isinstance(column, NumberColumn) or column.kind != "number":
@@ -368,7 +361,7 @@ def _region(table: TableSchema, name: str, value: Any) -> Interval | Levels:
 
 
 def _end(column: NumberColumn, end: Any) -> float | None:
-    """The number of an end of an interval; None where it is open."""
+    """Returns the number of an end of an interval; None where it is open."""
     if end is None:
         return None
     number = column.measurement.numbers(pd.Series([end], name=column.name), column.name)[0]
@@ -378,14 +371,14 @@ def _end(column: NumberColumn, end: Any) -> float | None:
 Question = tuple[Sequence[str], Sequence[str], float]
 
 Queries = str | QueryLaw | MaskDistribution | Iterable[Question]
-"""What a caller may ask for; see `TableModel`."""
+"""Training queries as a caller writes them; see `TableModel`."""
 
 
 def law_of(queries: Queries, table: TableSchema) -> QueryLaw:
-    """The law over the columns that can be asked, numbered as in the model.
+    """Returns the law over the columns that can be queried, numbered as in the model.
 
-    A law that is given by numbers has them in the order of the frame, whatever the order of the
-    model is: that may be learned, and is unknown to who writes the law.
+    A law over numbers has them in the order of the frame. The order of the model may be learned,
+    and is unknown when the law is written.
     """
     names = table.names
     if isinstance(queries, str):
@@ -395,36 +388,36 @@ def law_of(queries: Queries, table: TableSchema) -> QueryLaw:
         law = as_query_law(queries)
         if law.num_variables != len(names):
             raise ConfigError(
-                f"`queries` must be a law over the {len(names)} columns that can be asked; it "
-                f"is over {law.num_variables}."
+                f"`queries` must be a law over the {len(names)} columns that can be queried; "
+                f"it is over {law.num_variables}."
             )
         return renumbered(law, [names.index(name) for name in table.layout if name in names])
     entries = []
     for given, query, weight in _questions(queries):
-        known, asked = (
+        known, queried = (
             column_set(table, part, argument="queries").nonzero().flatten().tolist()
             for part in (given, query)
         )
-        if both := [names[place] for place in asked if place in known]:
+        if both := [names[place] for place in queried if place in known]:
             raise ConfigError(
-                f'`queries` must not ask for what is given; "{both[0]}" is both: drop it from one.'
+                f'`queries` must not query what is given; "{both[0]}" is both: drop it from one.'
             )
-        entries.append((known, asked, weight))
+        entries.append((known, queried, weight))
     return QueryList(len(names), entries)
 
 
 def check_any_order(law: QueryLaw) -> None:
-    """Refuses a law that could not follow another order, before one is searched for."""
+    """Refuses a law that cannot be renumbered, before an order is searched for."""
     renumbered(law, range(law.num_variables)[::-1])
 
 
 def is_for_any(law: QueryLaw) -> bool:
-    """Whether a model of the law was trained for any question, as queries="any" has it."""
+    """Returns True for the law of queries="any"."""
     return describe(law) == describe(table_queries(law.num_variables))
 
 
 def _questions(queries: Any) -> list[Question]:
-    """Questions that were listed, or an error that says how they are written."""
+    """Returns the listed questions, checked."""
     try:
         return [(given, query, weight) for given, query, weight in queries]
     except (TypeError, ValueError):

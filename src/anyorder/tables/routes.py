@@ -1,7 +1,7 @@
 """The HTTP routes of a table model: requests, their answers by the query engine, OpenAPI messages.
 
-Every method of `TableAnswering` takes the questions of a batch and gives an answer to each, or the
-user error in it. They run in the one thread that computes.
+Every public method of `TableAnswering` takes the questions of a batch and returns an answer or a
+user error for each. They run in the one thread that computes.
 """
 
 import warnings
@@ -27,7 +27,7 @@ from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.categories import CategoryColumn
 from anyorder.tables.columns import Column, NumberColumn
 from anyorder.tables.conditional import Answers, answers, described, positions
-from anyorder.tables.engine import Evidence, Question, draw_rows, log_prob_in_units, row_log_prob
+from anyorder.tables.engine import Evidence, Question, log_prob_in_units, row_log_prob, sample_rows
 from anyorder.tables.model import TableModel
 from anyorder.tables.questions import column_set, column_sets, named_sets, read_many
 
@@ -58,7 +58,7 @@ Row = dict[Name, Value | None]
 
 
 def as_given(known: Known) -> dict[str, Any]:
-    """Evidence as `TableModel` takes it: an interval is a tuple."""
+    """Returns evidence as `TableModel` takes it: an interval is a tuple."""
     return {
         name: (value.low, value.high) if isinstance(value, Range) else value
         for name, value in known.items()
@@ -66,16 +66,16 @@ def as_given(known: Known) -> dict[str, Any]:
 
 
 class ConditionalsRequest(Message):
-    """Which columns are asked, given what."""
+    """Queried columns and evidence."""
 
     given: Known = Field(
         default={},
-        description="What is known, by column: a value; an interval; a list of levels.",
+        description="Evidence by column: a value, an interval or a list of levels.",
         examples=[EVIDENCE],
     )
     columns: list[Name] | None = Field(
         default=None,
-        description="Which columns are asked; by default all that are not given.",
+        description="Queried columns; by default all that are not given.",
         examples=[["income"]],
     )
     draws: int = Field(
@@ -89,7 +89,7 @@ class ConditionalsRequest(Message):
 
     @property
     def question(self) -> "Conditionals":
-        """The question that it asks."""
+        """The question to the query engine."""
         return Conditionals(as_given(self.given), self.columns, self.draws)
 
 
@@ -102,53 +102,53 @@ class ConditionalsBatchRequest(Message):
 
 
 class SurpriseRequest(Message):
-    """How unusual a record is."""
+    """A record to score."""
 
     given: Known = Field(description="The record so far.", examples=[EVIDENCE])
 
 
 class LogProbRequest(Message):
-    """The log-likelihood of rows."""
+    """Rows to score."""
 
     rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": "nurse"}]])
     query: list[Name] | None = Field(
         default=None,
-        description="Columns that are asked; by default all that a row has and is not given.",
+        description="Queried columns; by default all that a row has and that are not given.",
         examples=[["job"]],
     )
     given: list[Name] | None = Field(
-        default=None, description="Columns that are known.", examples=[["age"]]
+        default=None, description="Columns of the evidence.", examples=[["age"]]
     )
 
 
 class SampleRequest(Message):
-    """Rows drawn given what is known."""
+    """Number of rows to sample, and evidence."""
 
     given: Known = Field(default={}, examples=[{"job": "nurse"}])
-    n: int = Field(default=10, ge=1, strict=True, description="How many rows.")
+    n: int = Field(default=10, ge=1, strict=True, description="Number of rows.")
     seed: Seed = Field(default=None, description="The same seed gives the same rows.")
 
 
 class ImputeRequest(Message):
-    """Rows with gaps to fill."""
+    """Rows with missing values to impute."""
 
     rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": None}]])
-    draws: int = Field(default=1, ge=1, strict=True, description="How often each row is filled.")
+    draws: int = Field(default=1, ge=1, strict=True, description="Imputations of each row.")
     how: Literal["sample", "mean", "mode"] = Field(
-        default="sample", description="Draws that belong together, or the best guess of each gap."
+        default="sample", description="Joint samples, or a prediction of each missing value."
     )
     seed: Seed = None
 
 
 class GainRequest(Message):
-    """What to measure next."""
+    """Target of an information gain, and evidence."""
 
-    target: Name = Field(description="What is to be known better.", examples=["income"])
-    given: Known = Field(default={}, description="Values that are known.", examples=[{"age": 41}])
+    target: Name = Field(description="Column to learn about.", examples=["income"])
+    given: Known = Field(default={}, description="Values of the evidence.", examples=[{"age": 41}])
 
 
 class OutliersRequest(Message):
-    """Rows to be judged."""
+    """Rows to score, cell by cell."""
 
     rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": "nurse"}]])
 
@@ -160,24 +160,24 @@ class BatchAnswers(BaseModel):
 
 
 class SurpriseAnswer(BaseModel):
-    """How unusual a record is."""
+    """Negative log-likelihood of a record, and its rank."""
 
-    nats: float = Field(description="Minus its log-likelihood; numbers count in normal scores.")
+    nats: float = Field(description="Negative log-likelihood; numbers count in normal scores.")
     rank: float | None = Field(
-        description="The share of records drawn from the model that are less surprising in these "
-        "columns; null with intervals, lists or context."
+        description="Share of records sampled from the model that are likelier in these columns; "
+        "null with intervals, lists or context."
     )
     warnings: list[str]
 
 
 class LogProbAnswer(BaseModel):
-    """The log-likelihood of each row, in nats and in the units of the columns."""
+    """Log-likelihood of each row, in nats and in the units of the columns."""
 
     log_prob: list[float]
 
 
 class RowsAnswer(BaseModel):
-    """Rows."""
+    """Sampled rows."""
 
     rows: list[dict[str, Any]]
     effective_sample_size: float | None
@@ -191,31 +191,31 @@ class ImputeAnswer(BaseModel):
 
 
 class GainAnswer(BaseModel):
-    """How many nats each column is expected to tell about the target, most first."""
+    """Expected information gain of each column about the target in nats, greatest first."""
 
     gains: dict[str, float]
 
 
 class OutliersAnswer(BaseModel):
-    """How surprising each row is a cell, and each of its cells given the others, in nats."""
+    """Negative log-likelihood in nats: of each row per cell, of each cell given the others."""
 
     rows: list[float | None]
     cells: list[dict[str, float | None]]
 
 
 class ColumnAnswer(BaseModel):
-    """What a column is to the model."""
+    """A column of the model."""
 
     name: str
     type: str
     details: str
-    context: bool = Field(description="Whether it is always given and never asked.")
-    levels: list[bool | int | float | str] | None = Field(description="Of a category.")
-    low: float | None = Field(description="The least value in training; times in seconds.")
+    context: bool = Field(description="True if it is always given, never queried.")
+    levels: list[bool | int | float | str] | None = Field(description="Levels of a category.")
+    low: float | None = Field(description="Least value in training; times in seconds.")
     high: float | None
-    step: float | None = Field(description="What values are rounded to.")
-    zoned: bool = Field(description="Whether its times have a time zone.")
-    typical: list[float] | None = Field(description="Where 99 of 100 values of training lie.")
+    step: float | None = Field(description="Step that values are rounded to.")
+    zoned: bool = Field(description="True if its times have a time zone.")
+    typical: list[float] | None = Field(description="Interval of 99% of the training values.")
 
 
 class TableAnswer(BaseModel):
@@ -223,7 +223,7 @@ class TableAnswer(BaseModel):
 
     domain: Literal["table"]
     name: str
-    run: str = Field(description="The folder to load it from, as the server was told it.")
+    run: str = Field(description="Run folder of the model, as the server was given it.")
     columns: list[ColumnAnswer]
     parameters: int
     trained_for: list[str]
@@ -231,22 +231,22 @@ class TableAnswer(BaseModel):
 
 
 REFERENCE_ROWS = 200
-"""Records drawn from the model, against which the surprise of another is ranked."""
+"""Records sampled from the model, among which the likelihood of another is ranked."""
 
 KEPT_SETS = 64
-"""Sets of columns whose reference is kept."""
+"""Sets of columns whose reference log-likelihoods are cached."""
 
 
 class Conditionals(NamedTuple):
-    """A question about columns; None for all that are not given."""
+    """Question about columns; None for all that are not given."""
 
     given: Given
     columns: Sequence[str] | None = None
     draws: int = SOFT_DRAWS
 
 
-class Gaps(NamedTuple):
-    """Rows to be completed."""
+class Incomplete(NamedTuple):
+    """Rows with missing values to impute."""
 
     rows: Sequence[Given]
     draws: int
@@ -256,7 +256,7 @@ class Gaps(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Evidence that was read, its samples, and reasons to doubt what follows from it."""
+    """Evidence that was read, its samples, and warnings about it."""
 
     evidence: Evidence
     soft: SoftEvidence
@@ -264,7 +264,7 @@ class _Read(NamedTuple):
 
 
 class TableAnswering:
-    """The answers of one fitted model.
+    """Answers of one fitted model to batches of questions.
 
     Args:
         model: The fitted model.
@@ -278,29 +278,29 @@ class TableAnswering:
     def conditionals(self, questions: Sequence[Conditionals]) -> list[Any]:
         """Returns the distributions of columns: one batch of the engine for all questions."""
         read = self._read([one.given for one in questions], [one.draws for one in questions])
-        asked = [
-            found if isinstance(found, AnyOrderError) else _or_error(self._asked, question, found)
+        valid = [
+            found if isinstance(found, AnyOrderError) else _or_error(self._query, question, found)
             for question, found in zip(questions, read, strict=True)
         ]
-        found = self.model._answered([one for one in asked if isinstance(one, Question)])
-        told = iter(described([one for own in found for one in own]))
+        found = self.model._answered([one for one in valid if isinstance(one, Question)])
+        forms = iter(described([one for own in found for one in own]))
         own = iter(found)
         return [
-            answers(mine := next(own), [next(told) for _ in mine], source.warnings)
+            answers(mine := next(own), [next(forms) for _ in mine], source.warnings)
             if isinstance(one, Question) and isinstance(source, _Read)
             else one
-            for one, source in zip(asked, read, strict=True)
+            for one, source in zip(valid, read, strict=True)
         ]
 
     def surprise(self, records: Sequence[Given]) -> list[Any]:
-        """How unusual records are: one pass for all of them."""
+        """Returns the negative log-likelihoods of records and their ranks, by one pass for all."""
         read = self._read(records, [SOFT_DRAWS] * len(records))
         good = [one for one in read if isinstance(one, _Read)]
         if not good:
             return list(read)
         sets = [one.evidence.given for one in good]
         new = self._unranked(good)
-        x = torch.cat([one.evidence.x for one in good] + [self._drawn] * len(new))
+        x = torch.cat([one.evidence.x for one in good] + [self._reference_rows] * len(new))
         query = torch.stack(sets + [known for known in new for _ in range(REFERENCE_ROWS)])
         found = row_log_prob(self.model.model_, x, query=query, given=torch.zeros_like(query))
         for known, part in zip(new, found[len(good) :].split(REFERENCE_ROWS), strict=False):
@@ -309,7 +309,7 @@ class TableAnswering:
         return [one if isinstance(one, AnyOrderError) else self._ranked(*next(own)) for one in read]
 
     def log_prob(self, questions: Sequence[LogProbRequest]) -> list[Any]:
-        """The log-likelihoods of rows: one pass for the rows of all questions."""
+        """Returns log-likelihoods of rows: one pass for the rows of all questions."""
         read = [_or_error(self._rows_and_sets, question) for question in questions]
         good = [part for part in read if not isinstance(part, Exception)]
         if not good:
@@ -325,30 +325,30 @@ class TableAnswering:
         ]
 
     def sample(self, questions: Sequence[SampleRequest]) -> list[Any]:
-        """Rows; each question has a seed of its own, and so a walk of its own."""
+        """Samples rows; each question has its own seed, so its own pass."""
         return [_or_error(self._sampled, question) for question in questions]
 
-    def impute(self, questions: Sequence[Gaps]) -> list[Any]:
-        """Completed rows, as lists of rows by draw."""
+    def impute(self, questions: Sequence[Incomplete]) -> list[Any]:
+        """Returns completed rows, as a list of rows for each draw."""
         return [_or_error(self._imputed, question) for question in questions]
 
     def gains(self, questions: Sequence[tuple[str, Given]]) -> list[Any]:
-        """What each column is expected to tell about a target."""
+        """Returns the expected information gain of each column about a target."""
         return [_or_error(self._gains, *question) for question in questions]
 
     def outliers(self, questions: Sequence[Sequence[Given]]) -> list[Any]:
-        """How surprising rows and their cells are."""
+        """Returns the negative log-likelihoods of rows and their cells."""
         return [_or_error(self._outliers, rows) for rows in questions]
 
     @cached_property
-    def _drawn(self) -> Tensor:
-        """Records to rank others against; none where they would need a context."""
+    def _reference_rows(self) -> Tensor:
+        """Sampled records to rank others among; none if they would need a context."""
         table, model = self.table, self.model.model_
         if table.context:
             return torch.zeros(0, len(table.schema))
         nothing = torch.zeros(1, len(table.schema))
         known = torch.zeros(len(table.names), dtype=torch.bool)
-        return draw_rows(model, nothing, known, n=REFERENCE_ROWS, generator=seeded(0))
+        return sample_rows(model, nothing, known, n=REFERENCE_ROWS, generator=seeded(0))
 
     def _read(self, records: Sequence[Given], draws: Sequence[int]) -> list[_Read | AnyOrderError]:
         found: list[_Read | AnyOrderError] = []
@@ -360,24 +360,24 @@ class TableAnswering:
             found.append(soft if isinstance(soft, AnyOrderError) else _Read(read[0], soft, read[1]))
         return found
 
-    def _asked(self, question: Conditionals, read: _Read) -> Question:
+    def _query(self, question: Conditionals, read: _Read) -> Question:
         names = question.columns
         column_set(self.table, names, argument="columns", allow_context=False)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            asked = self.model._queried(names, read.soft.known)
+            queried = self.model._queried(names, read.soft.known)
         read.warnings.extend(dict.fromkeys(str(warning.message) for warning in caught))
-        return Question(read.soft, [self.table.names.index(name) for name in asked])
+        return Question(read.soft, [self.table.names.index(name) for name in queried])
 
     def _unranked(self, good: Sequence[_Read]) -> list[Tensor]:
-        """The sets of columns that have no reference yet."""
+        """Returns the sets of columns that have no reference yet."""
         wanted = {
             tuple(one.evidence.given.tolist()): one for one in good if not one.evidence.regions
         }
         return [
             one.evidence.given
             for key, one in wanted.items()
-            if key not in self._references and any(key) and len(self._drawn)
+            if key not in self._references and any(key) and len(self._reference_rows)
         ]
 
     def _keep(self, known: Tensor, log_prob: Tensor) -> None:
@@ -388,9 +388,8 @@ class TableAnswering:
     def _ranked(self, read: _Read, log_prob: float) -> dict[str, Any]:
         regions = read.soft.log_probability if read.soft.is_drawn else 0.0
         reference = self._references.get(tuple(read.evidence.given.tolist()))
-        if reference is None or read.soft.is_drawn:
-            rank = None
-        else:
+        rank = None
+        if reference is not None and not read.soft.is_drawn:
             rank = float((reference > log_prob).double().mean())
         return {"nats": -log_prob - regions, "rank": rank, "warnings": read.warnings}
 
@@ -405,9 +404,9 @@ class TableAnswering:
         return frame[kept], x, query, given
 
     def _framed(self, rows: Sequence[Given], start: int = 0) -> pd.DataFrame:
-        """Rows as a frame; what a row does not have is a gap."""
+        """Returns rows as a frame; what a row does not have is missing."""
         names = dict.fromkeys(name for row in rows for name in row)
-        # A frame without columns is a mistake elsewhere; here it is rows of which nothing is known.
+        # A frame without columns is an error elsewhere; here it is rows without evidence.
         listed = list(names) or [self.table.names[0]]
         columns = {name: pd.Series([row.get(name) for row in rows]) for name in listed}
         return pd.DataFrame(columns).set_axis(range(start, start + len(rows)))
@@ -417,14 +416,13 @@ class TableAnswering:
             warnings.simplefilter("always")
             given = as_given(question.given)
             frame = self.model.sample(question.n, given=given, random_state=question.seed)
-        size = frame.attrs.get("effective_sample_size")
         return {
             "rows": records(frame),
-            "effective_sample_size": size,
+            "effective_sample_size": frame.attrs.get("effective_sample_size"),
             "warnings": [str(warning.message) for warning in caught],
         }
 
-    def _imputed(self, question: Gaps) -> list[list[dict[str, Any]]]:
+    def _imputed(self, question: Incomplete) -> list[list[dict[str, Any]]]:
         frame = self._framed(question.rows, question.start)
         options: dict[str, Any] = {"how": question.how, "random_state": question.seed}
         if question.draws == 1:
@@ -451,13 +449,8 @@ class TableAnswering:
         }
 
 
-def short(value: float) -> float:
-    """Returns a number with six significant digits."""
-    return float(f"{value:.6g}")
-
-
 def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives, or the mistake of the asker that it raises."""
+    """Returns the value of a function, or the user error that it raises."""
     try:
         return function(*arguments)
     except AnyOrderError as error:
@@ -465,32 +458,31 @@ def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 ROWS_AT_ONCE = 256
-"""Rows that are completed or drawn in one go; between two of them, others have their turn."""
+"""Rows that are imputed at once; other requests are answered in between."""
 
 TYPICAL = np.array([-2.6, 2.6])
-"""The normal scores between which 99 of 100 values of training lie."""
+"""Normal scores between which 99% of the training values lie."""
 
 
 def table_routes(model: TableModel, dispatcher: Dispatcher, *, name: str, run: str) -> APIRouter:
-    """The routes for one model, under the name that the page shows and the folder to load."""
+    """Returns the routes of one model; the page shows its name and its run folder."""
     answering, limits = TableAnswering(model), dispatcher.limits
     router = APIRouter(prefix="/v1", responses=REFUSALS)
     about = describe_table(model) | {"name": name, "run": run, "limits": limits.public}
 
     @router.get("/model", response_model=TableAnswer)
     async def read_model() -> Response:
-        """The columns of the model, and what it was trained for."""
+        """Returns the columns of the model and its training queries."""
         return answer(about)
 
     @router.post("/conditionals", response_model=Answers)
     async def ask_conditionals(request: ConditionalsRequest) -> Response:
-        """The distribution of each column that is asked, by itself, given what is known."""
-        found = await dispatcher.ask(answering.conditionals, request.question)
-        return answer(found)
+        """Returns the distribution of each queried column, by itself, given the evidence."""
+        return answer(await dispatcher.ask(answering.conditionals, request.question))
 
     @router.post("/conditionals/batch", response_model=BatchAnswers)
     async def ask_many_conditionals(request: ConditionalsBatchRequest) -> Response:
-        """The same for several questions at once."""
+        """Returns the same for several questions at once."""
         limits.check_size(rows=len(request.questions))
         questions = [one.question for one in request.questions]
         found = await dispatcher.ask_all(answering.conditionals, questions, noun="Question")
@@ -498,33 +490,30 @@ def table_routes(model: TableModel, dispatcher: Dispatcher, *, name: str, run: s
 
     @router.post("/surprise", response_model=SurpriseAnswer)
     async def ask_surprise(request: SurpriseRequest) -> Response:
-        """How unusual a record is, and beside how many others."""
-        found = await dispatcher.ask(answering.surprise, as_given(request.given))
-        return answer(found)
+        """Returns the negative log-likelihood of a record, and its rank among sampled records."""
+        return answer(await dispatcher.ask(answering.surprise, as_given(request.given)))
 
     @router.post("/log_prob", response_model=LogProbAnswer)
     async def ask_log_prob(request: LogProbRequest) -> Response:
-        """The log-likelihood of columns of rows, given other columns."""
+        """Returns the log-likelihood of columns of rows, given other columns."""
         limits.check_size(rows=len(request.rows))
-        found = await dispatcher.ask(answering.log_prob, request)
-        return answer(found)
+        return answer(await dispatcher.ask(answering.log_prob, request))
 
     @router.post("/sample", response_model=RowsAnswer)
     async def ask_sample(request: SampleRequest) -> Response:
-        """Rows drawn given what is known."""
+        """Samples rows given the evidence."""
         limits.check_size(draws=request.n)
-        found = await dispatcher.ask(answering.sample, request)
-        return answer(found)
+        return answer(await dispatcher.ask(answering.sample, request))
 
     @router.post("/impute", response_model=ImputeAnswer)
     async def ask_impute(request: ImputeRequest) -> Response:
-        """Rows with their gaps filled, given all that each row has."""
+        """Imputes missing values, given all values that each row has."""
         if request.how != "sample" and request.draws > 1:
             raise QueryError(f"There is one {request.how} only: leave `draws` out, or `how`.")
         limits.check_size(rows=len(request.rows), draws=request.draws)
         size = max(1, ROWS_AT_ONCE // request.draws)
         questions = [
-            Gaps(
+            Incomplete(
                 request.rows[start : start + size],
                 request.draws,
                 request.how,
@@ -539,23 +528,21 @@ def table_routes(model: TableModel, dispatcher: Dispatcher, *, name: str, run: s
 
     @router.post("/information_gain", response_model=GainAnswer)
     async def ask_information_gain(request: GainRequest) -> Response:
-        """What to measure next: how much each unknown column is expected to tell of a target."""
+        """Returns the expected information gain of each other column about a target."""
         question = (request.target, as_given(request.given))
-        found = await dispatcher.ask(answering.gains, question)
-        return answer(found)
+        return answer(await dispatcher.ask(answering.gains, question))
 
     @router.post("/outliers", response_model=OutliersAnswer)
     async def ask_outliers(request: OutliersRequest) -> Response:
-        """How surprising rows are, and each of their cells given the others."""
+        """Returns the negative log-likelihood of rows, and of each cell given the others."""
         limits.check_size(rows=len(request.rows))
-        found = await dispatcher.ask(answering.outliers, request.rows)
-        return answer(found)
+        return answer(await dispatcher.ask(answering.outliers, request.rows))
 
     return router
 
 
 def describe_table(model: TableModel) -> dict[str, Any]:
-    """What a model of a table is, for people and pages."""
+    """Describes a table model for `/v1/model`."""
     table = model.table_
     details = {line.column: line.details for line in table.summary()}
     columns = sorted((*table.query, *table.context), key=lambda c: table.layout.index(c.name))
