@@ -30,7 +30,14 @@ from anyorder.saving.run_folder import RunFolder
 from anyorder.tables.engine import fill_gaps
 from anyorder.training.batches import Rows
 from anyorder.training.loop import Fit, fit
-from anyorder.training.losses import ArdmLoss, EitherLoss, MacLoss, Objective, PathLoss
+from anyorder.training.losses import (
+    ArdmLoss,
+    CompletedLoss,
+    EitherLoss,
+    MacLoss,
+    Objective,
+    PathLoss,
+)
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
@@ -236,7 +243,9 @@ def train(
     gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
     first = MixtureQueries([FixedCardinality(n, n), gaps])
     whole = objective_of(model, first, every_edge=True)
-    free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
+    free: Objective = CompletedLoss(MixtureQueries([law, gaps], [0.75, 0.25]))
+    if not model.is_one_pass:
+        free = objective_of(model, MixtureQueries([law, gaps], [0.75, 0.25]))
     parts = [f"stage-{i}" for i in range(len(stages))]
     if folder is not None:
         RunFolder(folder).refuse_another(parts)
@@ -246,9 +255,12 @@ def train(
     for stage, place in zip(stages[1:], places[1:], strict=True):
         source = torch.Generator().manual_seed(stage.seed)
         completed = fill_gaps(model, some.x, some.missing, draws=1, generator=source)[:, 0]
-        rows = TableData(completed, torch.zeros_like(some.missing), some.weights).rows(
-            law, stage.seed
-        )
+        if model.is_one_pass:
+            have = ~some.missing
+            rows = Rows(completed, available=have, weights=some.weights, seed=stage.seed)
+        else:
+            whole_rows = TableData(completed, torch.zeros_like(some.missing), some.weights)
+            rows = whole_rows.rows(law, stage.seed)
         found = fit(model, rows, free, settings=stage, folder=place, **options)
     return found
 

@@ -249,7 +249,7 @@ class PathLoss(Objective):
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
         """Returns minus the mean log-likelihood of the factors of each row's query."""
-        query, given, rank, mass = drawn
+        query, given, rank, mass = drawn[:4]
         factors = model.factors(x, query=query, given=given, rank=rank, max_batch=len(x))
         queried, cardinality = query.sum(dim=1), given.sum(dim=1)[factors.row] + factors.step
         weight = (
@@ -257,8 +257,58 @@ class PathLoss(Objective):
         )
         total = (1 + given.sum(dim=1) + (queried - 1) / 2) * queried if self.reweight else queried
         weight = weight * (mass / total)[factors.row]
+        if len(drawn) > 4:  # see `CompletedLoss`
+            weight = weight * drawn[4][factors.row, factors.target]
         losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
         return losses.index_add(0, factors.row, -factors.log_prob * weight.to(losses.dtype))
+
+
+class CompletedLoss(PathLoss):
+    r"""`PathLoss` on rows whose missing values were imputed, for values missing at random.
+
+    An imputed value teaches nothing where all observed values of its row are in the context: it was
+    sampled from that very conditional, errors included. Such edges have no weight. Others need the
+    imputed value, or rows with a missing value would be missing from the conditional, too.
+
+    Which rows an edge (i, e) leaves out depends on x_e only: the observed values of those rows are
+    in e, and under MAR these decide what is missing. So p(x_i | x_e) is estimated without bias.
+
+    `available` marks the observed values; the others are imputed. Args as for `PathLoss`.
+    """
+
+    def draw(
+        self,
+        model: AnyOrderModel,
+        batch: int,
+        *,
+        available: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Samples queries of completed rows, and which of their edges count."""
+        observed = _available(model, batch, available, generator)
+        drawn = super().draw(model, batch, generator=generator)
+        query, given, rank, _ = drawn
+        return *drawn, informative(observed, query, given, rank)
+
+
+def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
+    """Returns False for imputed targets whose context holds all observed values of the row.
+
+    Args:
+        observed: Observed values; all others are imputed. Shape ``(batch, vars)``.
+        query: Queried variables. Shape ``(batch, vars)``.
+        given: Evidence. Shape ``(batch, vars)``.
+        rank: Position of each queried variable on the path. Shape ``(batch, vars)``.
+
+    Example:
+        >>> first, both = torch.tensor([[True, False]]), torch.tensor([[True, True]])
+        >>> informative(first, both, torch.zeros_like(both), torch.tensor([[0, 1]]))
+        tensor([[ True, False]])
+    """
+    needed = observed & ~given
+    last = torch.where(needed, rank, -1).amax(dim=1, keepdim=True)
+    complete = ~(needed & ~query).any(dim=1, keepdim=True) & (rank > last)
+    return observed | ~complete
 
 
 class EitherLoss(Objective):
