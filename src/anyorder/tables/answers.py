@@ -219,8 +219,7 @@ class TableAnswers:
     def predict(self, X: Any, *, target: str | None = None) -> NDArray[Any]:  # noqa: N803
         """Returns the mean of a number or the most probable level, given the rest of each row."""
         name, x, known = self._without_target(X, target)
-        query = torch.zeros_like(known)
-        query[:, self.table_.names.index(name)] = True
+        query = (torch.arange(known.shape[1]) == self.table_.names.index(name)).expand_as(known)
         (found,) = best_predictions(self.model_, self.table_, x, known, query, mean=True).values()
         return found.to_numpy()
 

@@ -272,8 +272,7 @@ def read_many(
 
 
 def _read_one(table: TableSchema, record: Mapping[str, Any]) -> Read | AnyOrderError:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         try:
             evidence = read_evidence(table, record)
         except AnyOrderError as error:

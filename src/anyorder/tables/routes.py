@@ -363,8 +363,7 @@ class TableAnswering:
     def _query(self, question: Conditionals, read: _Read) -> Question:
         names = question.columns
         column_set(self.table, names, argument="columns", allow_context=False)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             queried = self.model._queried(names, read.soft.known)
         read.warnings.extend(dict.fromkeys(str(warning.message) for warning in caught))
         return Question(read.soft, [self.table.names.index(name) for name in queried])
@@ -412,8 +411,7 @@ class TableAnswering:
         return pd.DataFrame(columns).set_axis(range(start, start + len(rows)))
 
     def _sampled(self, question: SampleRequest) -> dict[str, Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             given = as_given(question.given)
             frame = self.model.sample(question.n, given=given, random_state=question.seed)
         return {
@@ -431,8 +429,7 @@ class TableAnswering:
         return [records(filled.loc[draw]) for draw in range(question.draws)]
 
     def _gains(self, target: str, given: Given) -> dict[str, Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             found = self.model.information_gain(target, given=given)
         # Information is never negative: below zero are errors of the model and of quadrature.
         named = {
