@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
 from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
 from anyorder.heads.with_prior import (
+    LEFT,
     LOOSE,
     SLIP,
     AtomTilt,
+    Fading,
     Head,
     continuous_conditionals,
     mixture_at,
@@ -175,6 +177,7 @@ class AtomicConditionals(Conditionals):
         width: Size of the features.
         head: Kind of density.
         components: Components of the prior's messages; None without a prior.
+        fading: Largest number of known variables, by which the prior fades; None if it does not.
     """
 
     atoms: Tensor
@@ -188,6 +191,7 @@ class AtomicConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
+        fading: int | None = None,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
@@ -197,12 +201,16 @@ class AtomicConditionals(Conditionals):
         if has_prior:
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
-        self.tilt = AtomTilt(len(schema), width=width) if components else None
+        left = torch.full((len(schema),), LEFT)
+        self.fading = None if fading is None else Fading(left, fading)
+        has_tilt = components and fading is None
+        self.tilt = AtomTilt(len(schema), width=width) if has_tilt else None
         self.elsewhere = continuous_conditionals(
-            schema, width=width, head=head, components=components, cautious=True
+            schema, width=width, head=head, components=components, cautious=True, fading=fading
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
+        has_prior = has_prior and fading is None
         # Until a prior is fitted, units are normal scores, and these standard normal.
         units = self.atoms.masked_fill(self.atoms.isinf(), 0)
         self.register_buffer("units", units, persistent=has_prior)
@@ -246,6 +254,12 @@ class AtomicConditionals(Conditionals):
             tilt = self.tilt(features, variables, prior, atoms=self.units, usual=self.usual)
             tilt = tilt.masked_fill(atoms.isinf(), 0)
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
+        if self.fading is not None:
+            assert prior is not None
+            assert prior.levels is not None
+            assert prior.known is not None
+            said = prior.levels[..., 1 : logits.shape[-1]], prior.levels[..., :1]  # elsewhere last
+            logits = self.fading(torch.cat(said, dim=-1), logits, variables, prior.known)
         logits = logits.masked_fill(absent, -torch.inf)
         elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
         return AtomicDistribution(Categorical(logits), atoms, elsewhere)

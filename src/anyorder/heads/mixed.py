@@ -23,6 +23,7 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import (
     CategoricalWithPrior,
     DensitiesWithPrior,
+    FadingLevels,
     Head,
     OnScale,
     continuous_conditionals,
@@ -112,6 +113,8 @@ class MixedConditionals(Conditionals):
         width: Size of the features.
         head: Kind of densities.
         components: Components of the prior's messages; None without a prior.
+        fading: Whether the prior speaks for itself where nothing is known, and fades as more is;
+            it must say the probability of every level.
     """
 
     def __init__(
@@ -121,10 +124,11 @@ class MixedConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
+        fading: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
-        self.has_prior = components is not None
+        self.fading, self.has_prior = fading, components is not None
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
@@ -138,12 +142,15 @@ class MixedConditionals(Conditionals):
 
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part, width, components = Schema(tuple(variables)), self.width, self.components
+        fading = len(self.schema) - 1 if self.fading else None
         if kind == "categorical":
+            if fading is not None:
+                return FadingLevels(part, width=width, most=fading)
             if components is not None:
                 return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
         build = AtomicConditionals if kind == "atomic" else continuous_conditionals
-        return build(part, width=width, head=self.head, components=components)
+        return build(part, width=width, head=self.head, components=components, fading=fading)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
         """Starts levels and atoms beside a prior from their frequencies.
@@ -154,15 +161,18 @@ class MixedConditionals(Conditionals):
             weights: Weights of the rows. Shape ``(rows,)``.
         """
         asked = [variable for variable in self.schema if not variable.context]
+        if self.fading:  # the prior knows them
+            return
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
             if isinstance(part, CategoricalWithPrior | AtomicConditionals):
                 part.count(x[:, members], have[:, members], weights)
 
     def measure(self, prior: Prior) -> None:
         """Starts densities from a prior that is fitted, if it is of numbers."""
-        scales, alone = prior.number_scales, prior.alone()
+        scales = prior.number_scales
         if scales is None:
             return
+        alone = prior.alone()
         asked = [variable for variable in self.schema if not variable.context]
         place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):

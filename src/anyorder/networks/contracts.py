@@ -38,8 +38,9 @@ class PriorMessage:
     r"""Summary of p(x_i | x_e) under a prior, one an edge; see `Prior`.
 
     A number has moments and a whole density, sum_k w_k N(mean_k, deviation_k^2), on the scale of
-    the prior. A category has a location and a log scale only: the log-odds of the second of two
-    levels, or the mean score of several. All are 0 for a variable that the prior does not model.
+    the prior. A category has the log probability of each level, or a location and a log scale only:
+    the log-odds of the second of two levels, or the mean score of several. All are 0 for a variable
+    that the prior does not model.
 
     Args:
         location: Mean, or log-odds. Shape ``(...)``.
@@ -47,6 +48,10 @@ class PriorMessage:
         log_weights: log w_k of the mixture components. Shape ``(..., components)``.
         means: Shape ``(..., components)``.
         log_deviations: Shape ``(..., components)``.
+        levels: Log probability of each level, or of being elsewhere and of each atom, padded by a
+            large negative number; None if the prior has none. Shape ``(..., most levels)``.
+        known: Number of variables known at the edge; `NetworkWithPrior` counts them. Shape
+            ``(...)``.
     """
 
     location: Tensor
@@ -54,6 +59,8 @@ class PriorMessage:
     log_weights: Tensor
     means: Tensor
     log_deviations: Tensor
+    levels: Tensor | None = None
+    known: Tensor | None = None
 
     @property
     def components(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,9 +68,10 @@ class PriorMessage:
         return self.log_weights, self.means, self.log_deviations
 
     def map(self, change: Callable[..., Tensor], *others: "PriorMessage") -> "PriorMessage":
-        """Changes every tensor, or joins it with those of other messages."""
-        names = [field.name for field in fields(self)]
-        return PriorMessage(*(change(*(getattr(m, n) for m in (self, *others))) for n in names))
+        """Changes every tensor, or joins it with those of other messages that have it."""
+        every = ([getattr(m, field.name) for m in (self, *others)] for field in fields(self))
+        found = ([part for part in parts if part is not None] for parts in every)
+        return PriorMessage(*(change(*parts) if parts else None for parts in found))  # type: ignore[arg-type]
 
     def __getitem__(self, places: Any) -> "PriorMessage":
         """Selects edges."""

@@ -1,10 +1,13 @@
 r"""Contract of priors: models fitted in seconds that answer p(x_i | x_e) in closed form.
 
 A prior knows frequencies, lines and clusters from few rows, where a network needs many. The network
-is trained beside it, and the heads start from its `PriorMessage`: log-odds are added, components
-join those of a mixture, both behind a learned gate,
+is trained beside it, and the heads join its `PriorMessage` with what the network says, by how many
+variables k are known,
 
-    logits = network + gate * prior,    p(v) = g sum_k w_k N(v; m_k, s_k^2) + (1 - g) network(v).
+    logits = fade(k) * log prior + gate(k) * network,    fade(0) = 1, gate(0) = 0,
+    p(v) = fade(k) sum_z w_z N(v; m_z, s_z^2) + (1 - fade(k)) network(v),
+
+so that without evidence the answer is the prior's; see `heads/with_prior.py`.
 
 To add a prior, write a `Prior` with two methods and name it where a model is built:
 
@@ -14,26 +17,27 @@ To add a prior, write a `Prior` with two methods and name it where a model is bu
 The methods `encode`, `tell` and `along` have slow defaults, which call `ask` with all that is known
 by then. Override them where there is something faster:
 
-- latent classes: the state is log p(z | x_e); `tell` adds log theta_zc(x_c) of the value, and
-  `along` is an exclusive cumulative sum of these, log p(z | x_<t) = log pi_z + sum_{s<t}
-  log theta_z(x_s) + constant; the message of a category is log sum_z p(z | x_e) theta_zc;
+- latent classes: one cumulative sum a path; see `latent_classes.py`;
 - normal mixtures: one Cholesky decomposition a path and component; see `normals.py`;
 - trees: belief propagation; each prefix of a path is a row of the batch, which the default does.
 
 A row must not see itself: priors have read the rows that the network is trained on, and the network
 would learn to trust them too much. While ``self.training`` is set, `along` gives the message of a
-prior that was fitted without the row, by cross-fitting in folds, or with its own part taken off.
+prior that was fitted without the row, by cross-fitting in folds, or with its own part taken off;
+`leaving_out` is for evaluations.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from anyorder.networks.contracts import PathFeatures, PathNetwork, PriorMessage
+from anyorder.networks.paths import edge_places, path_lists
 from anyorder.priors.scales import Units, UnitScales
 from anyorder.variables import Schema
 
@@ -67,6 +71,11 @@ class Prior(nn.Module, ABC):
 
     components: int = 0
     """Mixture components of the messages about numbers."""
+
+    is_cross_fitted: ClassVar[bool] = False
+    """Whether it is cross-fitted, so that it can read rows on which a model is evaluated."""
+
+    leaves_out = False
 
     def __init__(self, schema: Schema) -> None:
         super().__init__()
@@ -135,6 +144,15 @@ class Prior(nn.Module, ABC):
 
         return found.map(placed)
 
+    @contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Answers about every row as if it had not read it, for a while, if it is cross-fitted."""
+        self.leaves_out = True
+        try:
+            yield
+        finally:
+            self.leaves_out = False
+
     def alone(self) -> PriorMessage:
         """Message about each variable without evidence. Shape ``(vars,)``."""
         device = next(self.buffers()).device
@@ -144,22 +162,34 @@ class Prior(nn.Module, ABC):
 
 
 class SummedPrior(Prior):
-    """Several priors of different variables: their messages add up.
+    """Several priors, of different variables or with different parts of a message: they add up.
 
     Args:
         schema: The variables.
-        priors: Each models variables of its own.
+        priors: Each fills places of the message that the others leave at 0.
     """
 
     def __init__(self, schema: Schema, priors: Sequence[Prior]) -> None:
         super().__init__(schema)
         self.parts = nn.ModuleList(priors)
-        self.components = max(prior.components for prior in priors)
 
     @property
     def priors(self) -> list[Any]:
         """The priors, in order."""
         return list(self.parts)
+
+    @property
+    def components(self) -> int:  # type: ignore[override]
+        """Components of the prior that has the most; its fit may have changed them."""
+        return max(prior.components for prior in self.priors)
+
+    @contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Each leaves out; see `Prior.leaving_out`."""
+        with ExitStack() as stack:
+            for prior in self.priors:
+                stack.enter_context(prior.leaving_out())
+            yield
 
     @property
     def number_scales(self) -> UnitScales | None:
@@ -203,8 +233,8 @@ class SummedPrior(Prior):
 
     def _padded(self, message: PriorMessage) -> PriorMessage:
         more = self.components - message.means.shape[-1]
-        components = (nn.functional.pad(part, (0, more)) for part in message.components)
-        return PriorMessage(message.location, message.log_scale, *components)
+        weights, means, logs = (nn.functional.pad(part, (0, more)) for part in message.components)
+        return replace(message, log_weights=weights, means=means, log_deviations=logs)
 
 
 @dataclass(frozen=True)
@@ -226,12 +256,14 @@ class StateWithPrior:
         inner: State of the network.
         prior: State of the prior, one row a sample.
         rows: Their places in `prior`. Shape ``(rows,)``.
+        known: Number of variables known by now. Shape ``(rows,)``.
         samples: Continuations of each row of the batch.
     """
 
     inner: Any
     prior: Any
     rows: Tensor
+    known: Tensor
     samples: int = 1
 
     def expand(self, draws: int) -> "StateWithPrior":
@@ -246,7 +278,7 @@ class StateWithPrior:
 
     def _at(self, inner: Any, places: Tensor, samples: int) -> "StateWithPrior":
         rows = torch.arange(len(places), device=places.device)
-        return StateWithPrior(inner, self.prior.at(places), rows, samples)
+        return StateWithPrior(inner, self.prior.at(places), rows, self.known[places], samples)
 
 
 class NetworkWithPrior(PathNetwork[StateWithPrior]):
@@ -264,17 +296,21 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         super().__init__()
         self.schema, self.network, self.prior = schema, network, prior
         self.width, self.asks_many = network.width, network.asks_many
+        self.always = len(schema) - schema.num_variables  # context is known
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Features and messages of every factor; see `PathNetwork.forward`."""
         path: PathFeatures = self.network(x, query, given, rank)
         message = self.prior.along(x, query=query, given=given, rank=rank)
-        return path._replace(prior=message[path.row, path.target])
+        known = self._known(given)[path.row] + path.step
+        found = self._counted(message[path.row, path.target], known)
+        return path._replace(prior=found)
 
     def encode(self, x: Tensor, given: Tensor) -> StateWithPrior:
         """Encodes the evidence; see `PathNetwork.encode`."""
         rows = torch.arange(len(x), device=x.device)
-        return StateWithPrior(self.network.encode(x, given), self.prior.encode(x, given), rows)
+        states = self.network.encode(x, given), self.prior.encode(x, given)
+        return StateWithPrior(*states, rows, self._known(given))
 
     def ask(self, state: StateWithPrior, variables: Tensor) -> Tensor:
         """Features of variables; see `PathNetwork.ask`."""
@@ -282,10 +318,70 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
 
     def message(self, state: StateWithPrior, variables: Tensor) -> PriorMessage:
         """Message of the prior; see `PathNetwork.message`."""
-        return self.prior.ask(state.prior, variables.expand(len(state.rows), -1))
+        variables = variables.expand(len(state.rows), -1)
+        message = self.prior.ask(state.prior, variables)
+        return self._counted(message, state.known[:, None].expand(variables.shape))
 
     def tell(self, state: StateWithPrior, variables: Tensor, values: Tensor) -> StateWithPrior:
         """Continues the path; see `PathNetwork.tell`."""
         state.inner = self.network.tell(state.inner, variables, values)
         state.prior = self.prior.tell(state.prior, variables.expand_as(values), values)
+        state.known = state.known + values.shape[1]
         return state
+
+    def _known(self, given: Tensor) -> Tensor:
+        return given.sum(dim=1) + self.always
+
+    def _counted(self, message: PriorMessage, known: Tensor) -> PriorMessage:
+        """Message with the number of known variables: none count where there is no network."""
+        return replace(message, known=known * (not isinstance(self.network, NoNetwork)))
+
+
+@dataclass
+class NoState:
+    """State of `NoNetwork`: the number of rows."""
+
+    rows: int
+
+    def expand(self, draws: int) -> "NoState":
+        """See `State.expand`."""
+        return NoState(self.rows * draws)
+
+    def select(self, rows: Tensor) -> "NoState":
+        """See `State.select`; the draws of a row do not matter."""
+        return NoState(len(rows))
+
+
+class NoNetwork(PathNetwork[NoState]):
+    """Features that say nothing: joined with a prior, the prior alone is the model.
+
+    Args:
+        schema: The variables.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self.schema, self.width = schema, 64  # rows of a pass go by it; a prior has as many classes
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Zeros for every factor; see `PathNetwork.forward`."""
+        del given
+        path, asked = path_lists(query, rank.expand(query.shape))
+        row, step = edge_places(asked)
+        zeros = torch.zeros(len(row), self.width, device=x.device)
+        return PathFeatures(zeros, row, step, path[row, step])
+
+    def encode(self, x: Tensor, given: Tensor) -> NoState:
+        """Nothing; see `PathNetwork.encode`."""
+        del given
+        return NoState(len(x))
+
+    def ask(self, state: NoState, variables: Tensor) -> Tensor:
+        """Zeros; see `PathNetwork.ask`."""
+        rows = len(variables) if variables.ndim == 2 else state.rows
+        return torch.zeros(rows, variables.shape[-1], self.width, device=variables.device)
+
+    def tell(self, state: NoState, variables: Tensor, values: Tensor) -> NoState:
+        """Nothing; see `PathNetwork.tell`."""
+        del state, variables
+        return NoState(len(values))

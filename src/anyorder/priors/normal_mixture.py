@@ -148,7 +148,7 @@ def normal_mixture(
 def _single(z: Tensor, have: Tensor, weights: Tensor) -> NormalMixture:
     (center, covariance), read, prior = normal_moments(z, have, weights)
     deviation = covariance.diagonal().sqrt()
-    covariances = _floored(covariance[None], deviation)
+    covariances = floored(covariance[None], deviation)
     nothing = center.new_zeros(1)
     return NormalMixture(nothing, center[None], covariances, nothing + read + prior, nothing, read)
 
@@ -167,7 +167,7 @@ def _fitted(found: NormalMixture, one: NormalMixture, z: Tensor, weights: Tensor
         beside = ((scatters * precision).sum(dim=(1, 2)) / size + 1) / (rows + 1)
         beside = beside.clamp(max=1)
         shrunk = scatters + prior * beside[:, None, None] * everything
-        covariances = _floored(shrunk / (rows + prior)[:, None, None], deviation)
+        covariances = floored(shrunk / (rows + prior)[:, None, None], deviation)
         logs = (rows / rows.sum()).log()
         priors, read = torch.full_like(rows, prior), float(rows.sum())
         found = NormalMixture(logs, centers, covariances, rows, priors, read)
@@ -201,7 +201,7 @@ def _sums(found: NormalMixture, z: Tensor, weights: Tensor) -> tuple[Tensor, Ten
     return rows, sums, squares.unflatten(0, (count, size))
 
 
-def _floored(covariances: Tensor, deviation: Tensor) -> Tensor:
+def floored(covariances: Tensor, deviation: Tensor) -> Tensor:
     """Raises eigenvalues that are next to nothing, or that single precision loses."""
     sizes, axes = torch.linalg.eigh(covariances / deviation / deviation[:, None])
     lost = 2 * sizes.shape[-1] * torch.finfo(torch.float32).eps * sizes[:, -1:]

@@ -125,7 +125,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
         missing: Missingness: "mcar" takes missing values to be missing completely at random; "mar"
             allows them to depend on what is observed, by imputing them repeatedly in training.
-        network: "path" answers a query in one pass; "mlp" is the masked perceptron of ACE.
+        network: "path" answers a query in one pass; "mlp" is the masked perceptron of ACE; None is
+            the prior alone, latent classes over all columns, fitted in seconds.
         streams: Streams of a path network: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
         layers: Number of blocks of the network.
@@ -174,7 +175,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         types: Mapping[str, str] | None = None,
         missing_values: Sequence[Any] = (),
         missing: Missing = "mcar",
-        network: Network = "path",
+        network: Network | None = "path",
         streams: int = 2,
         layers: int = 3,
         width: int = 96,
@@ -246,7 +247,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             table = table.widened(rows.x, ~rows.missing)
             members = members_of(self.model_.to(check_device(self.device)))
         else:
-            members = self._new_members(table, rows, len(frame))
+            members = self._new_members(table, rows, held_out)
         model = joined(members)
         seen = RowPrint()
         for part in (rows, held_out):
@@ -351,7 +352,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return replace(found, steps=steps, minutes=self.minutes)
 
     def _shape(self) -> Shape:
-        check_choice("network", self.network, get_args(Network))
+        if self.network is not None:
+            check_choice("network", self.network, get_args(Network))
         check_count("streams", self.streams, high=2)
         return Shape(
             self.network,
@@ -364,12 +366,15 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             check_flag("prior", self.prior),
         )
 
-    def _new_members(self, table: TableSchema, data: TableData, rows: int) -> list[AnyOrderModel]:
-        """Returns untrained ensemble members; their prior is fitted to the training rows."""
+    def _new_members(
+        self, table: TableSchema, data: TableData, held_out: TableData
+    ) -> list[AnyOrderModel]:
+        """Returns untrained ensemble members; their prior is fitted to the rows."""
         first, device = self._budget().seed, check_device(self.device)
+        rows = len(data.x) + len(held_out.x)
         seeds = range(first, first + self._num_members(rows, len(table.names)))
         members = [build(table.schema, self._shape(), seed).to(device) for seed in seeds]
-        fit_prior(members, data, table.in_units)
+        fit_prior(members, data, table.in_units, held_out)
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:

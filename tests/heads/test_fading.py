@@ -1,0 +1,109 @@
+"""Heads beside a prior that fades: what is said without evidence, and how the network comes in."""
+
+import math
+
+import pytest
+import torch
+
+from anyorder import Schema, Variable
+from anyorder.errors import ConfigError
+from anyorder.heads.atoms import AtomicConditionals
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.mixture import Mixture
+from anyorder.heads.with_prior import FadingDensities, FadingLevels, continuous_conditionals
+from anyorder.networks.contracts import PriorMessage
+
+EDGES, MOST = 6, 9
+
+
+def message(known, generator, *, levels=4, components=3):
+    numbers = torch.randn(EDGES, 2, generator=generator)
+    parts = torch.randn(3, EDGES, components, generator=generator)
+    said = torch.randn(EDGES, levels, generator=generator).log_softmax(dim=-1)
+    return PriorMessage(
+        numbers[:, 0],
+        numbers[:, 1],
+        parts[0].log_softmax(dim=-1),
+        parts[1],
+        0.3 * parts[2],
+        said,
+        torch.full((EDGES,), known),
+    )
+
+
+def disturbed(head, generator):
+    """A head that has learned something."""
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter += 0.5 * torch.randn(parameter.shape, generator=generator)
+    return head.eval()
+
+
+@pytest.fixture
+def features(generator):
+    return torch.randn(EDGES, 3, generator=generator)
+
+
+def test_levels_are_the_priors_where_nothing_is_known(features, generator):
+    schema = Schema((Variable.categorical("a", range(4)), Variable.categorical("b", [0, 1])))
+    head = disturbed(FadingLevels(schema, width=3, most=MOST), generator)
+    which, said = torch.arange(EDGES) % 2, message(0, generator)
+    found = head(features, which, said).log_probs
+    torch.testing.assert_close(found[::2], said.levels[::2])
+    torch.testing.assert_close(found[1::2, :2], said.levels[1::2, :2].log_softmax(dim=-1))
+    assert found[1::2, 2:].isneginf().all()
+
+
+def test_the_more_is_known_the_less_a_prior_counts(features, generator):
+    schema = Schema((Variable.categorical("a", range(4)),))
+    head = disturbed(FadingLevels(schema, width=3, most=MOST), generator)
+    source = generator.get_state()
+    which, rates = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.fading.rates[0]).exp()
+    for known in (1, 4):
+        said = message(known, generator.set_state(source))
+        fade = math.exp(-known * rates[0].item())
+        gate = 1 - math.exp(-((known * rates[1].item()) ** 2))
+        moments = torch.stack([said.location, said.log_scale], dim=-1)
+        own = head.bare(features, which).logits + moments @ head.reading[0].T
+        expected = (fade * said.levels + gate * own).log_softmax(dim=-1)
+        torch.testing.assert_close(head(features, which, said).log_probs, expected)
+
+
+def test_a_density_is_a_mixture_of_prior_and_network(features, generator):
+    schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
+    head = disturbed(FadingDensities(schema, width=3, most=MOST), generator)
+    which, values = torch.arange(EDGES) % 2, torch.randn(EDGES, generator=generator)
+    for known in (0, 2, 50):
+        said = message(known, generator)
+        fade = (-known * head.rate(features, which).exp()).exp().squeeze(-1)
+        prior = Mixture(*said.components).log_prob(values).exp()
+        own = head.bare(features, which).moved(said.location, said.log_scale)
+        expected = fade * prior + (1 - fade) * own.log_prob(values).exp()
+        found = head(features, which, said)
+        torch.testing.assert_close(found.log_prob(values).exp(), expected, atol=1e-5, rtol=1e-4)
+        found.log_prob(values).sum().backward()
+        assert all(p.grad.isfinite().all() for p in head.parameters() if p.grad is not None)
+
+
+def test_atoms_are_the_priors_where_nothing_is_known(features, generator):
+    schema = Schema(
+        (Variable.continuous("a", atoms=(-1.0, 0.0, 1.0)), Variable.continuous("b", atoms=(2.0,)))
+    )
+    head = AtomicConditionals(schema, width=3, components=3, fading=MOST)
+    head, said = disturbed(head, generator), message(0, generator)
+    found = head(features, torch.arange(EDGES) % 2, said)
+    elsewhere_last = said.levels[::2].roll(-1, dims=1)
+    torch.testing.assert_close(found.branches.log_probs[::2], elsewhere_last)
+    own = torch.stack([said.levels[1::2, 1], said.levels[1::2, 0]], dim=1).log_softmax(dim=-1)
+    torch.testing.assert_close(found.branches.log_probs[1::2][:, [0, 3]], own)
+    values = torch.full((EDGES,), 0.4)
+    smooth = Mixture(*said.components).log_prob(values)
+    torch.testing.assert_close(found.elsewhere.log_prob(values), smooth, atol=1e-4, rtol=1e-4)
+
+
+def test_only_mixtures_can_be_mixed_with_a_prior():
+    schema = Schema((Variable.continuous("a"),))
+    with pytest.raises(ConfigError, match="mixture"):
+        continuous_conditionals(schema, width=3, head="spline", fading=1)
+    mixed = MixedConditionals(schema, width=3, components=1, fading=True)
+    assert isinstance(mixed.groups[0], FadingDensities)
