@@ -621,7 +621,7 @@ def test_info_says_what_a_model_is(run, capsys):
     main(["info", str(run)])
     shown = capsys.readouterr().out
     assert re.search(r"zip +│ category", shown)
-    assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
+    assert "MarginalQueries: 1 to 7 of the 7 variables, every size equally likely" in shown
     assert "PartialQueries: some of the 7 variables, given some" in shown
     assert "PathTransformer: layers 1, width 16, heads 2" in shown
     assert "; with a prior" in shown
@@ -852,3 +852,12 @@ def test_check_refuses_a_target_that_is_no_category(folder, capsys):
         with pytest.raises(SystemExit):
             main(["check", *files, "--target", target])
         assert sentence in capsys.readouterr().err
+
+
+def test_a_column_that_looks_misspelt_is_told(folder, tmp_path, capsys):
+    lines = (folder / "people.csv").read_text().replace("job", "jobb", 1)
+    (tmp_path / "rows.csv").write_text(lines)
+    files = [str(folder / "run"), str(tmp_path / "rows.csv")]
+    main(["impute", *files, "--out", str(tmp_path / "filled.csv")])
+    said = capsys.readouterr().err
+    assert 'has a column "jobb" that the model does not know. Did you mean "job"?' in said
