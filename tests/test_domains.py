@@ -80,3 +80,8 @@ def test_a_package_names_its_domain_by_an_entry_point(monkeypatch):
     monkeypatch.setattr("tests.toy_domain.MELODIES", Melodies(), raising=False)
     monkeypatch.setattr(domains.metadata, "entry_points", lambda **_: [entry])
     assert [domain.name for domain in domains.domains()] == ["table", "image", "melody", "text"]
+
+
+def test_only_domains_are_registered():
+    with pytest.raises(TypeError, match="`domain` must be a Domain; got NoneType"):
+        domains.register(None)

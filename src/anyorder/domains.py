@@ -173,6 +173,8 @@ _registered: dict[str, Domain] = {}
 
 def register(domain: Domain) -> None:
     """Adds a domain, or replaces the one of the same name."""
+    if not isinstance(domain, Domain):
+        raise TypeError(f"`domain` must be a Domain; got {type(domain).__name__}.")
     _registered[domain.name] = domain
 
 

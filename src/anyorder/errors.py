@@ -124,7 +124,7 @@ def nearest_or_all(word: object, options: Iterable[object]) -> str:
     known = [str(option) for option in options]
     listed = ", ".join(f'"{option}"' for option in known[:MOST_LISTED])
     more = f" and {len(known) - MOST_LISTED:,} more" if len(known) > MOST_LISTED else ""
-    return nearest(word, known) or (f" There is {listed}{more}." if known else "")
+    return nearest(word, known) or (f" Known are {listed}{more}." if known else "")
 
 
 def check_count(name: str, value: object, *, low: int = 1, high: int | None = None) -> int:

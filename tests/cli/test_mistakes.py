@@ -184,7 +184,7 @@ MESSAGES = {
     "inpaint image single --out g.png": 'give one picture, such as "single/0.png".',
     "inpaint image pictures/0.png --mask nothing --out g.png": '"nothing" is a folder, where one',
     # what is typed in a way that another program would take
-    "query table --of age --given job=c": 'There is "a", "b".',
+    "query table --of age --given job=c": 'Known are "a", "b".',
     "query table --of job --given born=01.02.2024": "Write 2024-02-01",
     "query table --of job --given size=176,6": "Write decimals with a point",
     "query table --of job --given 'size=\"176,6\"'": "Write decimals with a point",
@@ -192,7 +192,7 @@ MESSAGES = {
     "query table --of job --given 'age <= 30'": 'write "age=..30"',
     "query table --of job --given 'age=30|40'": "--types age=category",
     "query table --of id": "It was left out when the model was fitted (its type is ignore)",
-    "query table --of zzz": 'There is "age", "job", "born", "size".',
+    "query table --of zzz": 'Known are "age", "job", "born", "size".',
     "impute table odd.csv --out x.csv": "got 'old' (row 1). If it stands for a missing value",
     # runs that are none
     "info tabel": 'there is no such folder. Did you mean "table"?',

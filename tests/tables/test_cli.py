@@ -621,7 +621,7 @@ def test_info_says_what_a_model_is(run, capsys):
     main(["info", str(run)])
     shown = capsys.readouterr().out
     assert re.search(r"zip +│ category", shown)
-    assert "MarginalQueries: 1 to 7 of the 7 variables, each number as often" in shown
+    assert "MarginalQueries: 1 to 7 of the 7 variables, every size equally likely" in shown
     assert "PartialQueries: some of the 7 variables, given some" in shown
     assert "PathTransformer: layers 1, width 16, heads 2" in shown
     assert "; with a prior" in shown
@@ -830,8 +830,8 @@ def test_mistakes_get_one_sentence(name, files, capsys, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_check_puts_answers_beside_counts_and_looks_at_a_target(folder, capsys):
-    files = [str(folder / "run"), str(folder / "people.csv")]
+def test_check_puts_answers_beside_counts_and_looks_at_a_target(folder, run, capsys):
+    files = [str(run), str(folder / "people.csv")]
     main(["check", *files, "--target", "job", "--json"])
     found = last_json(capsys)
     counts, target = found["counts"], found["target"]
@@ -846,9 +846,18 @@ def test_check_puts_answers_beside_counts_and_looks_at_a_target(folder, capsys):
     assert f"p(job={target['level']} | the rest of the row), by tenths" in shown
 
 
-def test_check_refuses_a_target_that_is_no_category(folder, capsys):
-    files = [str(folder / "run"), str(folder / "people.csv")]
+def test_check_refuses_a_target_that_is_no_category(folder, run, capsys):
+    files = [str(run), str(folder / "people.csv")]
     for target, sentence in (("age", "must be a category"), ("jobb", 'Did you mean "job"')):
         with pytest.raises(SystemExit):
             main(["check", *files, "--target", target])
         assert sentence in capsys.readouterr().err
+
+
+def test_a_column_that_looks_misspelt_is_told(folder, run, tmp_path, capsys):
+    lines = (folder / "people.csv").read_text().replace("job", "jobb", 1)
+    (tmp_path / "rows.csv").write_text(lines)
+    files = [str(run), str(tmp_path / "rows.csv")]
+    main(["impute", *files, "--out", str(tmp_path / "filled.csv")])
+    said = capsys.readouterr().err
+    assert 'has a column "jobb" that the model does not know. Did you mean "job"?' in said

@@ -38,7 +38,7 @@ def test_shares_are_those_of_the_rows_and_probabilities_those_of_the_model(model
 def test_numbers_are_compared_at_the_median_of_the_model(model):
     frame = people(ROWS)
     found = model.check_counts(frame).set_index(["given", "event"])
-    half = found.loc[("job=nurse", "age below its median")]
+    half = found.loc[("job=nurse", "age below the predicted median")]
     middle = model.conditional("age", given={"job": "nurse"}).median()
     ages = frame.loc[frame["job"] == "nurse", "age"].dropna()
     assert half["probability"] == 0.5
@@ -100,7 +100,7 @@ def test_tables_with_context_are_not_counted():
 def test_the_benchmark_measures_points_and_standard_errors():
     frame = pd.DataFrame(
         {
-            "event": ["sex=male", "sex=male", "size below its median"],
+            "event": ["sex=male", "sex=male", "size below the predicted median"],
             "probability": [0.5, 0.6, 0.5],
             "share": [0.5, 0.5, 0.1],
             "z": [0.0, 2.0, 9.0],

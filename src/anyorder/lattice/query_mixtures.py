@@ -228,5 +228,7 @@ def _describe_list(law: QueryList, names: Sequence[str]) -> list[str]:
 def _sets(masks: MaskDistribution) -> str:
     if isinstance(masks, UniformCardinality):
         total = masks.num_variables
-        return f"{masks.low} to {masks.high} of the {total} variables, each number as often"
+        if masks.low == masks.high:
+            return f"{masks.low} of the {total} variables"
+        return f"{masks.low} to {masks.high} of the {total} variables, every size equally likely"
     return repr(masks)

@@ -180,9 +180,9 @@ def count_conditionals(
 ) -> list[Counted]:
     """Compares p(column | nothing) and p(column | one category) with the shares of rows.
 
-    Of a category every level is an event, of a number to lie below its median. Evidence that fewer
-    than `FEWEST_MATCHES` rows match is left out, and so are tables with context columns, which are
-    part of every question.
+    Of a category every level is an event, of a number to lie below the predicted median. Evidence
+    that fewer than `FEWEST_MATCHES` rows match is left out, and so are tables with context columns,
+    which are part of every question.
     """
     if table.context:
         return []
@@ -210,7 +210,7 @@ def count_conditionals(
             elif medians is not None:
                 middle = float(medians[number])
                 below = (cells < middle).double() + 0.5 * (cells == middle).double()
-                event = f"{column.name} below its median"
+                event = f"{column.name} below the predicted median"
                 found.append(Counted(words, event, len(cells), float(below.mean()), 0.5))
     return found
 

@@ -34,6 +34,7 @@ from anyorder.errors import (
     SchemaError,
     check_count,
     check_seed,
+    nearest,
 )
 from anyorder.lattice.masks import Bernoulli
 from anyorder.lattice.query_laws import ConditionalQueries
@@ -167,6 +168,7 @@ def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.Da
             f'"{names[0]}"{" and others" if names[1:] else ""}.'
         )
     hints, known = csv_hints(table, file), {c.name for c in (*table.query, *table.context)}
+    _warn_misspelt(names, table, file)
     for chunk in read_chunks(
         file,
         rows=rows,
@@ -178,6 +180,18 @@ def table_chunks(table: TableSchema, file: Path, *, rows: int) -> Iterator[pd.Da
         frame = as_frame(chunk)
         yield frame.set_axis(range(start, start + len(frame)))
         start += len(frame)
+
+
+def _warn_misspelt(names: Sequence[str], table: TableSchema, file: Path) -> None:
+    """Warns of columns that look like ones of the model that the file lacks."""
+    lacking = [name for name in table.layout if name not in names]
+    for name in names:
+        hint = "" if name in table.layout else nearest(name, lacking)
+        if hint:
+            note(
+                f'warning: "{file.name}" has a column "{name}" that the model does not know.{hint} '
+                "That column is read as missing in every row."
+            )
 
 
 def csv_hints(table: TableSchema, file: Path) -> CsvHints:
