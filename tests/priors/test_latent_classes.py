@@ -343,3 +343,20 @@ def test_without_evidence_a_trained_model_has_the_frequencies(members, tmp_path)
             )
     logs = model.log_prob(frame.iloc[:50])
     assert np.isfinite(logs).all()
+
+
+def test_gaps_that_depend_on_what_is_seen_are_filled():
+    """The example of the mathematics: x2 = x1 in 0.9; seen in 0.9 if x1 = 0 and 0.1 if x1 = 1."""
+    source = np.random.default_rng(0)
+    x1 = source.integers(0, 2, 4000)
+    x2 = np.where(source.random(4000) < 0.9, x1, 1 - x1).astype(float)
+    seen = source.random(4000) < np.where(x1 == 0, 0.9, 0.1)
+    frame = pd.DataFrame({"x1": x1.astype(bool), "x2": np.where(seen, x2, np.nan)})
+    frame["x2"] = frame["x2"].astype("boolean")
+    model = ao.TableModel(network=None, missing="mar").fit(frame)
+    found = [model.conditional("x2", given=g).probabilities()[True] for g in (None, *given_x1())]
+    assert found == pytest.approx([0.5, 0.1, 0.9], abs=0.03)
+
+
+def given_x1():
+    return {"x1": False}, {"x1": True}

@@ -25,6 +25,9 @@ ROUNDS, AT_LAST = 6, 12
 UNSEEN = 0.5
 """Rows that a level counts for before any is seen: none is impossible."""
 
+ATOM_COUNTS = 100.0
+"""More pseudo-counts of atoms, which are moved to where the class has its own."""
+
 APART = 0.5
 """Deviation of the logarithms, and of centers in deviations, by which halves of a class differ."""
 
@@ -79,11 +82,13 @@ class Layout(NamedTuple):
 
     Args:
         category: Category of each level. Shape ``(levels,)``.
+        atoms: Value of each level that is an atom, else NaN. Shape ``(levels,)``.
         joint: Places of the numbers that are joint given the class.
         alone: Places of the numbers that are independent given the class.
     """
 
     category: Tensor
+    atoms: Tensor
     joint: Tensor
     alone: Tensor
 
@@ -184,7 +189,7 @@ class ClassFit:
         rows, more = shares.double().sum(dim=0), self.more
         logs = ((rows + more) / (rows + more).sum()).log()
         counts = (self.hits.T @ shares.float()).double()
-        tables = counts + more * self.shares[:, None]
+        tables = counts + self._beside(counts)
         tables = nn.functional.pad((tables / self._by_category(tables)).log(), (0, 0, 0, 1))
         if not cells.z.shape[1]:
             nothing = cells.z.new_zeros(len(rows), 0)
@@ -201,6 +206,34 @@ class ClassFit:
             centers[:, layout.joint] = middles
             variances[:, layout.joint] = joint.diagonal(dim1=1, dim2=2)
         return Classes(logs, tables, centers, variances, joint)
+
+    def _beside(self, counts: Tensor) -> Tensor:
+        """Pseudo-counts of each level with each class. Shape ``(levels, classes)``.
+
+        Those of atoms are as all rows are, but moved to where the class has its own: many atoms
+        have few rows each, and near ones are alike.
+
+        Args:
+            counts: Rows of each level with each class.
+        """
+        is_atom, beside = ~self.layout.atoms.isnan(), self.shares[:, None].expand(counts.shape)
+        if not is_atom.any():
+            return self.more * beside
+        values, atom = self.layout.atoms.nan_to_num()[:, None], is_atom[:, None].double()
+        mine = (counts + self.more * beside) * atom
+        rows = self._by_category(mine).clamp(min=LEAST)
+        mean = self._by_category(mine * values) / rows
+        usual = self._by_category(beside * atom * (values - mean).square())
+        spread = self._by_category(mine * (values - mean).square()) + usual
+        variance = (spread / (rows + 1)).clamp(min=LEAST)
+        tilted = beside * atom * (-0.5 * (values - mean).square() / variance).exp()
+        total = self._by_category(tilted).clamp(min=torch.finfo(tilted.dtype).tiny)
+        tilted = tilted / total * self._by_category(beside * atom)
+        moved = torch.where(is_atom[:, None], tilted, beside)
+        has_atoms = self._by_category(atom.expand(counts.shape)) > 0
+        return torch.where(has_atoms, self.more + ATOM_COUNTS, self.more) * (
+            0.9 * moved + 0.1 * beside
+        )
 
     def _joint(self, shares: Tensor, rows: Tensor, before: Classes | None) -> tuple[Tensor, Tensor]:
         """Centers and covariances of the joint numbers, shrunk to the shape of all rows.

@@ -88,6 +88,8 @@ class LatentClasses(Prior):
         schema: The variables; context is not read.
         classes: Number of classes; `fit` chooses it.
         joint: Whether numbers are joint given the class; `fit` chooses it.
+        balanced: Whether classes are moved to the frequencies and means of what rows have. False
+            for values that are missing depending on others: there maximum likelihood knows better.
 
     Example:
         >>> from anyorder.variables import Variable
@@ -109,6 +111,7 @@ class LatentClasses(Prior):
     has_atoms: Tensor
     is_number: Tensor
     category: Tensor
+    values: Tensor
     place: Tensor
     joint_numbers: Tensor
     joint_at: Tensor
@@ -118,8 +121,11 @@ class LatentClasses(Prior):
     variances: Tensor
     covariances: Tensor
 
-    def __init__(self, schema: Schema, *, classes: int = 1, joint: bool = False) -> None:
+    def __init__(
+        self, schema: Schema, *, classes: int = 1, joint: bool = False, balanced: bool = True
+    ) -> None:
         super().__init__(schema)
+        self.balanced = balanced
         asked = [variable for variable in schema if not variable.context]
         sizes = [v.num_levels or (len(v.atoms) + 1 if v.atoms else 0) for v in asked]
         self.atoms = [torch.tensor(v.atoms) for v in asked]
@@ -144,6 +150,9 @@ class LatentClasses(Prior):
                 torch.tensor([size for size in sizes if size], dtype=torch.long)
             ),
         }
+        none = float("nan")
+        values = [[none, *v.atoms] if v.atoms else [none] * v.num_levels for v in asked]
+        own["values"] = torch.tensor([v for part in values for v in part], dtype=torch.float64)
         place = torch.zeros(len(asked), dtype=torch.long)
         place[numbers] = torch.arange(len(numbers))
         own["place"] = place
@@ -221,7 +230,7 @@ class LatentClasses(Prior):
         numbers = torch.arange(len(self.numbers), device=self.start.device)
         is_joint = torch.zeros_like(numbers, dtype=torch.bool)
         is_joint[self.can_be_joint] = joint
-        return Layout(self.category, numbers[is_joint], numbers[~is_joint])
+        return Layout(self.category, self.values, numbers[is_joint], numbers[~is_joint])
 
     def _chosen(
         self, cells: Cells, left_out: Cells, joint: bool, more: float
@@ -254,6 +263,8 @@ class LatentClasses(Prior):
     def _finished(self, fit: ClassFit, found: Classes) -> Classes:
         for _ in range(AT_LAST if len(found.logs) > 1 else 0):
             found = fit.improved(found)
+        if not self.balanced:
+            return found
         elsewhere = self.start[self.numbers].masked_fill(~self.has_atoms[self.numbers], -1)
         return fit.centered(fit.balanced(found), elsewhere)
 

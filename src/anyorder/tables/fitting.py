@@ -95,7 +95,7 @@ def rows_of_a_step(columns: int) -> int:
     return max(FEWEST_ROWS, min(BATCH, STEP_CELLS // max(1, columns)))
 
 
-def stacked_prior(schema: Schema) -> Prior:
+def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
     """Latent classes of all columns, and beside them a line for the log-odds of two levels.
 
     Classes are right where little is known; many weak relations add up along lines. Plants after
@@ -103,7 +103,7 @@ def stacked_prior(schema: Schema) -> Prior:
     """
     asked = [variable for variable in schema if not variable.context]
     has_two = any(variable.num_levels == 2 for variable in asked)
-    priors: list[Prior] = [LatentClasses(schema)]
+    priors: list[Prior] = [LatentClasses(schema, balanced=balanced)]
     if has_two and 2 <= len(asked) <= MOST_COLUMNS:
         priors.append(LevelPrior(schema))
     return SummedPrior(schema, priors)
@@ -121,15 +121,17 @@ class Shape:
     head: Head
     dropout: float
     guide: bool
+    missing: Missing = "mcar"
 
     def prior(self, schema: Schema) -> Prior | None:
         """Prior of the columns, if the model can have one."""
+        balanced = self.missing == "mcar"
         if self.network is None:
-            return LatentClasses(schema)
+            return LatentClasses(schema, balanced=balanced)
         if not self.guide or self.network != "path":
             return None
         if self.fades(schema):
-            return stacked_prior(schema)
+            return stacked_prior(schema, balanced=balanced)
         return default_prior(schema) if self.head in ("mixture", "spline") else None
 
     def fades(self, schema: Schema) -> bool:

@@ -364,6 +364,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             self.head,
             check_fraction("dropout", self.dropout),
             check_flag("prior", self.prior),
+            self.missing,
         )
 
     def _new_members(
