@@ -135,8 +135,9 @@ class Shape:
         return default_prior(schema) if self.head in ("mixture", "spline") else None
 
     def fades(self, schema: Schema) -> bool:
-        """Whether the prior has latent classes, and fades: of tables with any levels."""
-        has_levels = any(variable.kind == "categorical" or variable.atoms for variable in schema)
+        """Whether the prior has latent classes, and fades: not for numbers only, or one alone."""
+        has_atoms = len(schema) > 1 and any(variable.atoms for variable in schema)
+        has_levels = has_atoms or any(variable.kind == "categorical" for variable in schema)
         is_path = self.network == "path" and self.guide and self.head == "mixture"
         return self.network is None or (is_path and has_levels)
 
@@ -368,7 +369,8 @@ def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrd
     cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
 
     def surprise(model: AnyOrderModel) -> float:
-        prior = model.network.prior if isinstance(model.network, NetworkWithPrior) else None
+        network = getattr(model, "network", None)
+        prior = network.prior if isinstance(network, NetworkWithPrior) else None
         with nullcontext() if prior is None else prior.leaving_out():
             logs = log_prob(model, data.x, query=query, given=given).cpu()
         return -float((weights * logs).sum() / cells) / math.log(2)
