@@ -61,7 +61,7 @@ def test_the_more_is_known_the_less_a_prior_counts(features, generator):
     which, rates = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.fading.rates[0]).exp()
     for known in (1, 4):
         said = message(known, generator.set_state(source))
-        fade = math.exp(-known * rates[0].item())
+        fade = math.exp(-((known * rates[0].item()) ** 2))
         gate = 1 - math.exp(-((known * rates[1].item()) ** 2))
         moments = torch.stack([said.location, said.log_scale], dim=-1)
         own = head.bare(features, which).logits + moments @ head.reading[0].T
@@ -75,7 +75,7 @@ def test_a_density_is_a_mixture_of_prior_and_network(features, generator):
     which, values = torch.arange(EDGES) % 2, torch.randn(EDGES, generator=generator)
     for known in (0, 2, 50):
         said = message(known, generator)
-        fade = (-known * head.rate(features, which).exp()).exp().squeeze(-1)
+        fade = (-(known * head.rate(features, which).exp()).square()).exp().squeeze(-1)
         prior = Mixture(*said.components).log_prob(values).exp()
         own = head.bare(features, which).moved(said.location, said.log_scale)
         expected = fade * prior + (1 - fade) * own.log_prob(values).exp()

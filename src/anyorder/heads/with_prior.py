@@ -7,7 +7,7 @@ prior *fades* with the number k of variables that are known, and the network com
 
     logits = fade(k) * log prior + gate(k) * network,
     p(v) = fade(k) prior(v) + (1 - fade(k)) network(v),
-    fade(k) = exp(-k a),    gate(k) = 1 - exp(-(k b)^2),
+    fade(k) = exp(-(k a)^2),    gate(k) = 1 - exp(-(k b)^2),
 
 with a and b learned for each variable (`Fading`, `FadingLevels`, `FadingDensities`). Where nothing
 is known the answer is the prior's, whatever the network has learned. Lines for log-odds of two
@@ -371,7 +371,7 @@ class CategoricalWithPrior(Conditionals):
         return Categorical(logits)
 
 
-LEFT, BESIDE_LINES, SOON = 0.9, 0.5, 1 / 3
+LEFT, BESIDE_LINES, SOON = 0.2, 0.5, 1 / 3
 """Share of the prior that is left at first where all is known, and of log-odds beside lines, which
 have the rest: what is better is learned. And the rate of the gate at first: given one variable a
 tenth of the network counts, given three two thirds."""
@@ -393,7 +393,8 @@ class Fading(nn.Module):
 
     def __init__(self, left: Tensor, most: int) -> None:
         super().__init__()
-        rates = torch.stack([-left.log() / max(1, most), torch.full_like(left, SOON)], dim=-1)
+        fading = (-left.log()).sqrt() / max(1, most)
+        rates = torch.stack([fading, torch.full_like(left, SOON)], dim=-1)
         self.rates = nn.Parameter(rates.log() / EAGER)
 
     def forward(self, prior: Tensor, own: Tensor, variables: Tensor, known: Tensor) -> Tensor:
@@ -406,7 +407,7 @@ class Fading(nn.Module):
             known: Number of known variables. Shape ``(...)``.
         """
         fading, opening = (EAGER * self.rates[variables]).exp().unbind(dim=-1)
-        fade = (-known * fading).exp()
+        fade = (-(known * fading).square()).exp()
         gate = -torch.expm1(-(known * opening).square())
         return fade[..., None] * prior + gate[..., None] * own
 
@@ -428,7 +429,7 @@ class FadingLevels(Conditionals):
         left = torch.full((len(schema),), LEFT).where(~has_two, BESIDE_LINES)
         self.fading = Fading(left, most)
         reading = torch.zeros(len(schema), self.bare.bias.shape[1], MOMENTS)
-        reading[has_two, 1, 0] = 1 - BESIDE_LINES
+        reading[has_two, 1:2, 0] = 1 - BESIDE_LINES
         self.reading = nn.Parameter(reading)
         with torch.no_grad():
             self.bare.weight.mul_(LOOSE)
@@ -462,7 +463,7 @@ class FadingDensities(Conditionals):
         super().__init__()
         self.schema, self.width, self.most = schema, width, most
         self.bare = MixtureConditionals(schema, width=width)
-        rate = math.log(-math.log(LEFT) / max(1, most))
+        rate = math.log(math.sqrt(-math.log(LEFT)) / max(1, most))
         self.rate = VariableProjection(len(schema), width=width, start=[rate])
         nn.init.zeros_(self.rate.weight)
 
@@ -473,7 +474,7 @@ class FadingDensities(Conditionals):
         assert prior is not None
         assert prior.known is not None
         own = self.bare(features, variables).moved(prior.location, prior.log_scale)
-        log_fade = -prior.known[..., None] * self.rate(features, variables).exp()
+        log_fade = -(prior.known[..., None] * self.rate(features, variables).exp()).square()
         log_rest = (-torch.expm1(log_fade)).clamp(min=NOTHING).log()
         logits = [log_fade + prior.log_weights, log_rest + own.logits.log_softmax(dim=-1)]
         means = torch.cat([prior.means, own.means], dim=-1)

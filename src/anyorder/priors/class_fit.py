@@ -193,7 +193,7 @@ class ClassFit:
         tables = nn.functional.pad((tables / self._by_category(tables)).log(), (0, 0, 0, 1))
         if not cells.z.shape[1]:
             nothing = cells.z.new_zeros(len(rows), 0)
-            return Classes(logs, tables, nothing, nothing, nothing[..., None])
+            return Classes(logs, tables, nothing, nothing, cells.z.new_zeros(len(rows), 0, 0))
         shares = shares.double()
         there = shares.T @ cells.there.double() + more
         centers = (shares.T @ cells.z + more * self.mean) / there

@@ -91,8 +91,9 @@ def rows_of_a_step(columns: int) -> int:
 def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
     """Latent classes of all columns, and beside them a line for the log-odds of two levels.
 
-    Classes are right where little is known; many weak relations add up along lines. Plants after
-    10 s, joint and half given: classes -13.27, -6.03, lines -13.38, -5.81, both -12.63, -5.46.
+    Classes are right where little is known; many weak relations add up along lines. Plants, joint
+    and half given: classes alone -13.05, -5.85; after 10 s lines and a network -13.38, -5.81, all
+    three -12.70, -5.46.
     """
     asked = [variable for variable in schema if not variable.context]
     has_two = any(variable.num_levels == 2 for variable in asked)
@@ -128,8 +129,9 @@ class Shape:
         return default_prior(schema) if self.head in ("mixture", "spline") else None
 
     def fades(self, schema: Schema) -> bool:
-        """Whether the prior has latent classes, and fades: of tables with any levels."""
-        has_levels = any(variable.kind == "categorical" or variable.atoms for variable in schema)
+        """Whether the prior has latent classes, and fades: not for numbers only, or one alone."""
+        has_atoms = len(schema) > 1 and any(variable.atoms for variable in schema)
+        has_levels = has_atoms or any(variable.kind == "categorical" for variable in schema)
         is_path = self.network == "path" and self.guide and self.head == "mixture"
         return self.network is None or (is_path and has_levels)
 
@@ -355,7 +357,8 @@ def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrd
     cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
 
     def surprise(model: AnyOrderModel) -> float:
-        prior = model.network.prior if isinstance(model.network, NetworkWithPrior) else None
+        network = getattr(model, "network", None)
+        prior = network.prior if isinstance(network, NetworkWithPrior) else None
         with nullcontext() if prior is None else prior.leaving_out():
             logs = log_prob(model, data.x, query=query, given=given).cpu()
         return -float((weights * logs).sum() / cells) / math.log(2)
