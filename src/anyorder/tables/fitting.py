@@ -98,8 +98,9 @@ def rows_of_a_step(columns: int) -> int:
 def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
     """Latent classes of all columns, and beside them a line for the log-odds of two levels.
 
-    Classes are right where little is known; many weak relations add up along lines. Plants after
-    10 s, joint and half given: classes -13.27, -6.03, lines -13.38, -5.81, both -12.63, -5.46.
+    Classes are right where little is known; many weak relations add up along lines. Plants, joint
+    and half given: classes alone -13.05, -5.85; after 10 s lines and a network -13.38, -5.81, all
+    three -12.70, -5.46.
     """
     asked = [variable for variable in schema if not variable.context]
     has_two = any(variable.num_levels == 2 for variable in asked)
