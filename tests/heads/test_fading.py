@@ -105,5 +105,5 @@ def test_only_mixtures_can_be_mixed_with_a_prior():
     schema = Schema((Variable.continuous("a"),))
     with pytest.raises(ConfigError, match="mixture"):
         continuous_conditionals(schema, width=3, head="spline", fading=1)
-    mixed = MixedConditionals(schema, width=3, components=1, fading=True)
+    mixed = MixedConditionals(schema, width=3, components=1, fading="all")
     assert isinstance(mixed.groups[0], FadingDensities)

@@ -105,6 +105,9 @@ class MixedDistribution:
         return result.view(self.like.shape)
 
 
+FadingOf = Literal["none", "levels", "all"]
+
+
 class MixedConditionals(Conditionals):
     """Conditionals of the columns of a table.
 
@@ -113,8 +116,8 @@ class MixedConditionals(Conditionals):
         width: Size of the features.
         head: Kind of densities.
         components: Components of the prior's messages; None without a prior.
-        fading: Whether the prior speaks for itself where nothing is known, and fades as more is;
-            it must say the probability of every level.
+        fading: Variables of which the answer is the prior's where nothing is known, and for which
+            the prior fades as more is: "levels" of categories, "all", or "none".
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class MixedConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        fading: bool = False,
+        fading: FadingOf = "none",
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
@@ -142,14 +145,15 @@ class MixedConditionals(Conditionals):
 
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part, width, components = Schema(tuple(variables)), self.width, self.components
-        fading = len(self.schema) - 1 if self.fading else None
+        most = len(self.schema) - 1
         if kind == "categorical":
-            if fading is not None:
-                return FadingLevels(part, width=width, most=fading)
+            if self.fading != "none":
+                return FadingLevels(part, width=width, most=most)
             if components is not None:
                 return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
         build = AtomicConditionals if kind == "atomic" else continuous_conditionals
+        fading = most if self.fading == "all" else None
         return build(part, width=width, head=self.head, components=components, fading=fading)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
@@ -161,7 +165,7 @@ class MixedConditionals(Conditionals):
             weights: Weights of the rows. Shape ``(rows,)``.
         """
         asked = [variable for variable in self.schema if not variable.context]
-        if self.fading:  # the prior knows them
+        if self.fading == "all":  # the prior knows them
             return
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
             if isinstance(part, CategoricalWithPrior | AtomicConditionals):

@@ -88,6 +88,7 @@ class LatentClasses(Prior):
         schema: The variables; context is not read.
         classes: Number of classes; `fit` chooses it.
         joint: Whether numbers are joint given the class; `fit` chooses it.
+        densities: True for messages about numbers, too; numbers are evidence either way.
         balanced: Whether classes are moved to the frequencies and means of what rows have. False
             for values that are missing depending on others: there maximum likelihood knows better.
 
@@ -122,10 +123,16 @@ class LatentClasses(Prior):
     covariances: Tensor
 
     def __init__(
-        self, schema: Schema, *, classes: int = 1, joint: bool = False, balanced: bool = True
+        self,
+        schema: Schema,
+        *,
+        classes: int = 1,
+        joint: bool = False,
+        balanced: bool = True,
+        densities: bool = True,
     ) -> None:
         super().__init__(schema)
-        self.balanced = balanced
+        self.balanced, self.densities = balanced, densities
         asked = [variable for variable in schema if not variable.context]
         sizes = [v.num_levels or (len(v.atoms) + 1 if v.atoms else 0) for v in asked]
         self.atoms = [torch.tensor(v.atoms) for v in asked]
@@ -179,7 +186,7 @@ class LatentClasses(Prior):
     def _keep(self, classes: int, joint: bool, found: Classes) -> None:
         """Takes over classes; those of a fit may be of another number than before."""
         self.classes, self.joint = classes, joint
-        self.components = classes if len(self.numbers) else 0
+        self.components = classes if len(self.numbers) and self.densities else 0
         places = torch.tensor(self.can_be_joint if joint else [], dtype=torch.long)
         places = places.to(self.start.device)
         joint_at = torch.full_like(self.start, -1)
@@ -498,8 +505,8 @@ class LatentClasses(Prior):
         """Message from log weights, means and deviations ``(rows, tokens, classes)``."""
         weights = logs.exp()
         levels = self._levels(classes, fold, variables, weights)
-        if not means.shape[-1]:
-            zero, none = levels.new_zeros(variables.shape), means.to(levels)
+        if not means.shape[-1] or not self.densities:
+            zero, none = levels.new_zeros(variables.shape), means[..., :0].to(levels)
             return PriorMessage(zero, zero, none, none, none, levels)
         if self.has_atoms.any():  # the density is that of what is elsewhere
             place = self.start[variables].masked_fill(~self.has_atoms[variables], -1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.mixed import MixedConditionals
+from anyorder.heads.mixed import FadingOf, MixedConditionals
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
@@ -27,6 +27,7 @@ from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, SummedP
 from anyorder.priors.latent_classes import LatentClasses
 from anyorder.priors.levels import MOST_COLUMNS, LevelPrior, default_prior
 from anyorder.priors.moments import in_rows
+from anyorder.priors.normals import NormalPrior
 from anyorder.priors.scales import Units
 from anyorder.saving.checkpoint import save_model
 from anyorder.saving.run_folder import RunFolder
@@ -96,15 +97,18 @@ def rows_of_a_step(columns: int) -> int:
 
 
 def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
-    """Latent classes of all columns, and beside them a line for the log-odds of two levels.
+    """Returns latent classes for categories, lines for log-odds, and normal mixtures for numbers.
 
     Classes are right where little is known; many weak relations add up along lines. Plants, joint
     and half given: classes alone -13.05, -5.85; after 10 s lines and a network -13.38, -5.81, all
-    three -12.70, -5.46.
+    three -12.70, -5.46. Numbers keep normal mixtures: diamonds after 25 s, joint -27.8, where
+    densities of classes had -31.4.
     """
     asked = [variable for variable in schema if not variable.context]
     has_two = any(variable.num_levels == 2 for variable in asked)
-    priors: list[Prior] = [LatentClasses(schema, balanced=balanced)]
+    priors: list[Prior] = [LatentClasses(schema, balanced=balanced, densities=False)]
+    if 2 <= sum(variable.kind == "continuous" for variable in asked) <= MOST_COLUMNS:
+        priors.append(NormalPrior(schema))
     if has_two and 2 <= len(asked) <= MOST_COLUMNS:
         priors.append(LevelPrior(schema))
     return SummedPrior(schema, priors)
@@ -131,16 +135,18 @@ class Shape:
             return LatentClasses(schema, balanced=balanced)
         if not self.guide or self.network != "path":
             return None
-        if self.fades(schema):
+        if self.fades(schema) != "none":
             return stacked_prior(schema, balanced=balanced)
         return default_prior(schema) if self.head in ("mixture", "spline") else None
 
-    def fades(self, schema: Schema) -> bool:
-        """Whether the prior has latent classes, and fades: not for numbers only, or one alone."""
-        has_atoms = len(schema) > 1 and any(variable.atoms for variable in schema)
-        has_levels = has_atoms or any(variable.kind == "categorical" for variable in schema)
+    def fades(self, schema: Schema) -> FadingOf:
+        """Returns whose prior fades: that of categories, or of all columns without a network."""
+        if self.network is None:
+            return "all"
+        asked = [variable for variable in schema if not variable.context]
+        has_levels = any(variable.kind == "categorical" for variable in asked)
         is_path = self.network == "path" and self.guide and self.head == "mixture"
-        return self.network is None or (is_path and has_levels)
+        return "levels" if is_path and has_levels else "none"
 
 
 def build(
