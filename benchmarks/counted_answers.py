@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.cli.app import run
-from anyorder.demo.penguins import penguins
+from anyorder.demo.show import penguins
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import check_choice
 from anyorder.reproduce.record import Record, Row, check_record

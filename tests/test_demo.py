@@ -23,7 +23,7 @@ from anyorder.report.sections import NATS
 def tiny(monkeypatch):
     monkeypatch.setattr(table, "STEPS", 2)
     monkeypatch.setattr(hidden, "DRAWS", 3)
-    monkeypatch.setattr(digits, "STEPS", 2)
+    monkeypatch.setattr(digits, "DIGIT_STEPS", 2)
     monkeypatch.setattr(digits, "IMAGES_EVALUATED", 8)
     monkeypatch.setattr(speed, "VARIABLES", 8)
     monkeypatch.setattr(speed, "TEXTS", 1)

@@ -3,6 +3,7 @@
 A *masked* network reads an observed set and returns features for every variable: a query of |u|
 variables takes |u| passes. A *path* network is causal along the path of a query, so one pass
 returns the features of all its factors; or it walks the path step by step with a cache.
+`EnsembleNetwork` is several path networks as one, with concatenated features.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +13,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from anyorder.variables import Schema
 
 
 class MaskedNetwork(nn.Module, ABC):
@@ -219,3 +222,57 @@ class PathNetwork(nn.Module, ABC, Generic[StateT]):
             variables: Variables in path order. Shape ``(tokens,)`` or ``(batch, tokens)``.
             values: Shape ``(batch, tokens)``.
         """
+
+
+@dataclass
+class EnsembleState:
+    """States of the ensemble members."""
+
+    members: list[Any]
+
+    def expand(self, draws: int) -> "EnsembleState":
+        """See `State.expand`."""
+        return EnsembleState([member.expand(draws) for member in self.members])
+
+    def select(self, rows: Tensor) -> "EnsembleState":
+        """See `State.select`."""
+        return EnsembleState([member.select(rows) for member in self.members])
+
+
+class EnsembleNetwork(PathNetwork[EnsembleState]):
+    """Concatenates the features of the ensemble members; `AveragedConditionals` reads them.
+
+    Args:
+        schema: The variables.
+        members: Networks that were trained apart.
+    """
+
+    def __init__(self, schema: Schema, members: Sequence[PathNetwork[Any]]) -> None:
+        super().__init__()
+        self.schema = schema
+        self.parts = nn.ModuleList(members)
+        self.width = sum(member.width for member in members)
+
+    @property
+    def members(self) -> list[Any]:
+        """The ensemble members, in order."""
+        return list(self.parts)
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Returns features of every factor; see `PathNetwork.forward`."""
+        paths = [member(x, query, given, rank) for member in self.members]
+        return paths[0]._replace(features=torch.cat([path.features for path in paths], dim=-1))
+
+    def encode(self, x: Tensor, given: Tensor) -> EnsembleState:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        return EnsembleState([member.encode(x, given) for member in self.members])
+
+    def ask(self, state: EnsembleState, variables: Tensor) -> Tensor:
+        """Returns features of variables; see `PathNetwork.ask`."""
+        pairs = zip(self.members, state.members, strict=True)
+        return torch.cat([member.ask(own, variables) for member, own in pairs], dim=-1)
+
+    def tell(self, state: EnsembleState, variables: Tensor, values: Tensor) -> EnsembleState:
+        """Extends the path; see `PathNetwork.tell`."""
+        pairs = zip(self.members, state.members, strict=True)
+        return EnsembleState([member.tell(own, variables, values) for member, own in pairs])

@@ -18,8 +18,7 @@ from rich.console import Console
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.heads.mixed import AveragedConditionals
 from anyorder.inference.model import AnyOrderModel
-from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.ensemble import EnsembleNetwork
+from anyorder.networks.contracts import EnsembleNetwork, MaskedNetwork, PathNetwork
 from anyorder.priors.contract import NetworkWithPrior, Prior
 from anyorder.saving.run_folder import RunFolder
 from anyorder.tables.answers import TableAnswers
