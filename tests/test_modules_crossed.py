@@ -6,7 +6,7 @@ from anyorder import TableModel
 from benchmarks import modules_crossed
 from benchmarks.modules_crossed import SMALL, crossed, people
 
-MOST = {"fit": 48, "log_prob": 30, "query": 50}
+MOST = {"fit": 50, "log_prob": 30, "query": 50}
 """Modules at most, as measured. The aims are 40, 25 and 35."""
 
 

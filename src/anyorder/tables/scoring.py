@@ -123,7 +123,12 @@ def _client(distributed: Any, workers: int, cluster: str | None) -> Any:
         return distributed.Client(_local(distributed, workers))
     try:
         return distributed.Client(cluster, timeout=PATIENCE)
-    except (OSError, ValueError, TypeError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AssertionError,
+    ) as error:  # the last: its thread is late
         raise ConfigError(
             f'`cluster` must be the address of a Dask scheduler that runs; got "{cluster}" '
             f"({' '.join(str(error).split())[:200]}). Start one with: dask scheduler. It says its "
