@@ -82,7 +82,7 @@ class OnScale(ContinuousDistribution):
         return self._scores(self.inner.icdf(probability))
 
     def mode(self) -> Tensor:
-        """Where the density is highest; a narrow component may lie between quantiles."""
+        """Returns the point of greatest density; a narrow component may lie between quantiles."""
         candidates = self._quantiles()
         if isinstance(self.inner, Mixture):
             middles = self._scores(self.inner.means.movedim(-1, 0))
@@ -176,7 +176,7 @@ class DensitiesWithPrior(Conditionals):
         width: Size of the features.
         head: Kind of density.
         components: Components of the prior's messages.
-        cautious: Whether the prior counts little at first. Beside atoms its density is of all
+        cautious: True for a prior that counts little at first. Beside atoms its density is of all
             values, and must not be followed where all values of training are atoms.
     """
 
@@ -219,7 +219,7 @@ def _changed(prior: PriorMessage, changes: Tensor) -> Mixture:
 
     Args:
         prior: The message.
-        changes: Of logits, of means in deviations, of log deviations.
+        changes: Changes of logits, of means in deviations, and of log deviations.
             Shape ``(..., 3 * components)``.
     """
     logits, means, logs = prior.components

@@ -67,7 +67,7 @@ class Classes(NamedTuple):
         tables: Log probability of each level; 0 for "missing". Shape ``(levels + 1, classes)``.
         centers: Means of the numbers. Shape ``(classes, numbers)``.
         variances: Shape ``(classes, numbers)``.
-        covariances: Of the numbers that are joint. Shape ``(classes, joint, joint)``.
+        covariances: Covariances of the joint numbers. Shape ``(classes, joint, joint)``.
     """
 
     logs: Tensor
@@ -78,7 +78,7 @@ class Classes(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Which column is what.
+    """Places of the columns in the tables and among the numbers.
 
     Args:
         category: Category of each level. Shape ``(levels,)``.

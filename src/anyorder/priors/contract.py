@@ -73,7 +73,7 @@ class Prior(nn.Module, ABC):
     """Mixture components of the messages about numbers."""
 
     is_cross_fitted: ClassVar[bool] = False
-    """Whether it is cross-fitted, so that it can read rows on which a model is evaluated."""
+    """True if it is cross-fitted, so that it can read rows on which a model is evaluated."""
 
     leaves_out = False
 

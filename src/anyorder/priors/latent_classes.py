@@ -87,9 +87,9 @@ class LatentClasses(Prior):
     Args:
         schema: The variables; context is not read.
         classes: Number of classes; `fit` chooses it.
-        joint: Whether numbers are joint given the class; `fit` chooses it.
+        joint: True for numbers that are joint given the class; `fit` chooses it.
         densities: True for messages about numbers, too; numbers are evidence either way.
-        balanced: Whether classes are moved to the frequencies and means of what rows have. False
+        balanced: True if classes are moved to the frequencies and means of what rows have. False
             for values that are missing depending on others: there maximum likelihood knows better.
 
     Example:
@@ -227,7 +227,7 @@ class LatentClasses(Prior):
         self._folds = [Classes(*(part.float() for part in one)) for one in folds]
 
     def _kinds(self, cells: Cells) -> list[bool]:
-        """Which are possible: numbers independent given the class, and joint."""
+        """Returns the possible kinds: numbers independent given the class, and joint."""
         if not 2 <= len(self.can_be_joint) <= MOST_JOINT:
             return [False]
         sets = cells.there[:, self.can_be_joint].unique(dim=0)

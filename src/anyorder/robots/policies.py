@@ -72,7 +72,7 @@ class FittedPolicy(ABC):
             limit.
         settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
             `settings.seed` takes the place of `random_state`.
-        progress: Whether a line on standard error shows how training goes.
+        progress: If True, a line on standard error shows how training goes.
     """
 
     domain: ClassVar[str]
@@ -328,7 +328,7 @@ class ConditionalPolicy(FittedPolicy):
             limit.
         settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
             `settings.seed` takes the place of `random_state`.
-        progress: Whether a line on standard error shows how training goes.
+        progress: If True, a line on standard error shows how training goes.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations

@@ -183,8 +183,8 @@ def training_settings(
         random_state: Seed of everything random in training; None is 0.
         minutes: Budget of training time in place of that of `default`.
         settings: All settings of training, in place of `default`, `minutes` and `random_state`.
-        progress: Whether a line shows how training goes.
-        device: Where the model is trained; see `check_device`.
+        progress: If True, a line shows how training goes.
+        device: Device of the training; see `check_device`.
     """
     check_flag("progress", progress)
     check_device(device)
