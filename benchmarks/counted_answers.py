@@ -28,6 +28,7 @@ from anyorder.demo.show import penguins
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import check_choice
 from anyorder.reproduce.record import Record, Row, check_record
+from anyorder.tables.evaluation import Counted
 from anyorder.tables.model import TableModel
 from benchmarks.table_sets import load_set
 
@@ -124,13 +125,11 @@ def _frequencies(name: str, frame: pd.DataFrame) -> list[Row]:
     """Returns the errors of a model that ignores the evidence."""
     counts = TableModel(max_steps=1, layers=1, width=8, heads=2).fit(frame).check_counts(frame)
     alone = counts[counts["given"] == ""].set_index("event")["share"]
-    levels = counts[counts["event"].isin(alone.index)].copy()
-    levels["probability"] = levels["event"].map(alone)
-    spread = np.sqrt(levels["probability"] * (1 - levels["probability"]) / levels["rows"])
-    levels["z"] = (levels["probability"] - levels["share"]) / np.maximum(
-        spread, 0.5 / levels["rows"]
-    )
-    found = errors(levels)
+    levels = [
+        Counted(one.given, one.event, one.rows, one.share, alone[one.event])
+        for one in counts[counts["event"].isin(alone.index)].itertuples()
+    ]
+    found = errors(pd.DataFrame([{**vars(one), "z": one.z} for one in levels]))
     return [
         Row(name, "column frequencies", metric, value)
         for metric, value in zip(METRICS, found, strict=True)

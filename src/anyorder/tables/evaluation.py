@@ -165,14 +165,18 @@ class Counted:
 
     @property
     def se(self) -> float:
-        """Standard error of the share if the probability is right; at least half a row."""
-        spread = (self.probability * (1 - self.probability) / self.rows) ** 0.5
-        return max(spread, 0.5 / self.rows)
+        """Standard error of the share if the probability is right."""
+        return _share_error(self.probability, self.rows)
 
     @property
     def z(self) -> float:
         """The difference in standard errors."""
         return (self.probability - self.share) / self.se
+
+
+def _share_error(probability: float, rows: int) -> float:
+    """Returns the standard error of a share of rows; at least half a row."""
+    return max((probability * (1 - probability) / rows) ** 0.5, 0.5 / rows)
 
 
 def count_conditionals(
@@ -270,8 +274,8 @@ class ReliabilityDecile:
 
     @property
     def se(self) -> float:
-        """Standard error of the share if the predictions are right; at least half a row."""
-        return max((self.predicted * (1 - self.predicted) / self.rows) ** 0.5, 0.5 / self.rows)
+        """Standard error of the share if the predictions are right."""
+        return _share_error(self.predicted, self.rows)
 
 
 def reliability(predicted: Tensor, happened: Tensor) -> list[ReliabilityDecile]:

@@ -249,7 +249,17 @@ class PathLoss(Objective):
 
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
         """Returns minus the mean log-likelihood of the factors of each row's query."""
-        query, given, rank, mass = drawn[:4]
+        return self._loss(model, x, drawn)
+
+    def _loss(
+        self,
+        model: AnyOrderModel,
+        x: Tensor,
+        drawn: tuple[Tensor, ...],
+        counted: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of the edges whose targets are counted; all by default."""
+        query, given, rank, mass = drawn
         factors = model.factors(x, query=query, given=given, rank=rank, max_batch=len(x))
         queried, cardinality = query.sum(dim=1), given.sum(dim=1)[factors.row] + factors.step
         weight = (
@@ -257,8 +267,8 @@ class PathLoss(Objective):
         )
         total = (1 + given.sum(dim=1) + (queried - 1) / 2) * queried if self.reweight else queried
         weight = weight * (mass / total)[factors.row]
-        if len(drawn) > 4:  # see `CompletedLoss`
-            weight = weight * drawn[4][factors.row, factors.target]
+        if counted is not None:
+            weight = weight * counted[factors.row, factors.target]
         losses = torch.zeros(len(x), dtype=factors.log_prob.dtype, device=x.device)
         return losses.index_add(0, factors.row, -factors.log_prob * weight.to(losses.dtype))
 
@@ -289,6 +299,11 @@ class CompletedLoss(PathLoss):
         drawn = super().draw(model, batch, generator=generator)
         query, given, rank, _ = drawn
         return *drawn, informative(observed, query, given, rank)
+
+    def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
+        """Returns the loss of the informative edges."""
+        *queries, counted = drawn
+        return self._loss(model, x, tuple(queries), counted)
 
 
 def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
