@@ -66,7 +66,8 @@ TRUTHS = (*PUBLIC, *SYNTHETIC)
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "TableModel": {},
-    "one_stream": {"streams": 1},
+    "path": {"network": "path"},
+    "one_stream": {"network": "path", "streams": 1},
     "mlp": {"network": "mlp"},
     "no_prior": {"prior": False},
 }
@@ -106,7 +107,7 @@ def measure(
 
     Args:
         truths: Known distributions; all by default.
-        variants: Variants of our model: TableModel (the default), one_stream, mlp, no_prior.
+        variants: Variants of our model: TableModel (the default), path, one_stream, mlp, no_prior.
         seconds: CPU seconds of each fit of our model, in all.
         seeds: Seeds of our model; 0 by default.
         train_rows: Number of training rows.

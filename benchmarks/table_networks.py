@@ -4,8 +4,8 @@
 
 On nltcs, plants, jester, adult and diamonds, if no `--sets` are named.
 
-`path` has separate streams for evidence and query, `path_one_stream` has one, and `mlp` is the
-masked residual MLP of ACE and the paper. All else is `TableModel()`; the time is that of training,
+`perceptron` is the default, `path` is a Transformer with separate streams for evidence and query,
+`path_one_stream` has one, and `mlp` is the masked residual MLP of ACE and the paper. All else is `TableModel()`; the time is that of training,
 without evaluations. The layout of DIR is described in
 `benchmarks.table_sets`. The likelihoods, nats a row, are of the first test rows:
 
@@ -25,6 +25,7 @@ from benchmarks.table_sets import BINARY, MIXED
 from benchmarks.table_variants import comparison
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
+    "perceptron": {"network": "perceptron"},
     "path": {"network": "path", "streams": 2},
     "path_one_stream": {"network": "path", "streams": 1},
     "mlp": {"network": "mlp"},

@@ -50,6 +50,7 @@ from .lattice.training_law import Edges as Edges
 from .lattice.training_law import row_masses as row_masses
 from .lattice.training_law import training_masks as training_masks
 from .networks.patch_path_transformer import PatchPathTransformer as PatchPathTransformer
+from .networks.path_perceptron import PathPerceptron as PathPerceptron
 from .networks.path_transformer import PathTransformer as PathTransformer
 from .networks.path_transformer import SingleStreamPathTransformer as SingleStreamPathTransformer
 from .networks.residual_mlp import ResidualMlp as ResidualMlp

@@ -13,7 +13,7 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import FadingDensities, FadingLevels, continuous_conditionals
 from anyorder.networks.contracts import PriorMessage
 
-EDGES, MOST = 6, 9
+EDGES = 6
 
 
 def message(known, generator, *, levels=4, components=3):
@@ -46,7 +46,7 @@ def features(generator):
 
 def test_levels_are_the_priors_where_nothing_is_known(features, generator):
     schema = Schema((Variable.categorical("a", range(4)), Variable.categorical("b", [0, 1])))
-    head = disturbed(FadingLevels(schema, width=3, most=MOST), generator)
+    head = disturbed(FadingLevels(schema, width=3), generator)
     which, said = torch.arange(EDGES) % 2, message(0, generator)
     found = head(features, which, said).log_probs
     torch.testing.assert_close(found[::2], said.levels[::2])
@@ -56,26 +56,29 @@ def test_levels_are_the_priors_where_nothing_is_known(features, generator):
 
 def test_the_more_is_known_the_less_a_prior_counts(features, generator):
     schema = Schema((Variable.categorical("a", range(4)),))
-    head = disturbed(FadingLevels(schema, width=3, most=MOST), generator)
+    head = disturbed(FadingLevels(schema, width=3), generator)
+    alone = message(0, generator)[:1]
+    head.start(alone)
     source = generator.get_state()
     which, rates = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.fading.rates[0]).exp()
     for known in (1, 4):
         said = message(known, generator.set_state(source))
-        fade = math.exp(-((known * rates[0].item()) ** 2))
+        fade = math.exp(-known * rates[0].item())
         gate = 1 - math.exp(-((known * rates[1].item()) ** 2))
         moments = torch.stack([said.location, said.log_scale], dim=-1)
         own = head.bare(features, which).logits + moments @ head.reading[0].T
-        expected = (fade * said.levels + gate * own).log_softmax(dim=-1)
+        usual = alone.levels
+        expected = (usual + fade * (said.levels - usual) + gate * own).log_softmax(dim=-1)
         torch.testing.assert_close(head(features, which, said).log_probs, expected)
 
 
 def test_a_density_is_a_mixture_of_prior_and_network(features, generator):
     schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
-    head = disturbed(FadingDensities(schema, width=3, most=MOST), generator)
+    head = disturbed(FadingDensities(schema, width=3), generator)
     which, values = torch.arange(EDGES) % 2, torch.randn(EDGES, generator=generator)
     for known in (0, 2, 50):
         said = message(known, generator)
-        fade = (-(known * head.rate(features, which).exp()).square()).exp().squeeze(-1)
+        fade = (-known * head.rate(features, which).exp()).exp().squeeze(-1)
         prior = Mixture(*said.components).log_prob(values).exp()
         own = head.bare(features, which).moved(said.location, said.log_scale)
         expected = fade * prior + (1 - fade) * own.log_prob(values).exp()
@@ -89,7 +92,7 @@ def test_atoms_are_the_priors_where_nothing_is_known(features, generator):
     schema = Schema(
         (Variable.continuous("a", atoms=(-1.0, 0.0, 1.0)), Variable.continuous("b", atoms=(2.0,)))
     )
-    head = AtomicConditionals(schema, width=3, components=3, fading=MOST)
+    head = AtomicConditionals(schema, width=3, components=3, fading=True)
     head, said = disturbed(head, generator), message(0, generator)
     found = head(features, torch.arange(EDGES) % 2, said)
     elsewhere_last = said.levels[::2].roll(-1, dims=1)
@@ -104,6 +107,6 @@ def test_atoms_are_the_priors_where_nothing_is_known(features, generator):
 def test_only_mixtures_can_be_mixed_with_a_prior():
     schema = Schema((Variable.continuous("a"),))
     with pytest.raises(ConfigError, match="mixture"):
-        continuous_conditionals(schema, width=3, head="spline", fading=1)
+        continuous_conditionals(schema, width=3, head="spline", fading=True)
     mixed = MixedConditionals(schema, width=3, components=1, fading="all")
     assert isinstance(mixed.groups[0], FadingDensities)

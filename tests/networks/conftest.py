@@ -5,6 +5,7 @@ import torch
 
 from anyorder import Schema, Variable
 from anyorder.networks.patch_path_transformer import PatchPathTransformer
+from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.state_path import StatePath
@@ -69,11 +70,14 @@ TRUNK = {"trunk_layers": 2, "trunk_width": 8, "trunk_heads": 2}
 
 @pytest.fixture(
     params=[(net, kind) for net in PATH_NETWORKS for kind in ("both", "rotary", "table")]
-    + [("patch", "image"), ("state", "numbers")],
+    + [("patch", "image"), ("state", "numbers"), ("perceptron", "table"), ("perceptron", "levels")],
     ids="-".join,
 )
 def path_network(request) -> torch.nn.Module:
     network, kind = request.param
+    if network == "perceptron":
+        schema = mixed_schema() if kind == "table" else ALIKE
+        return wake(PathPerceptron(schema, units=8, blocks=2))
     if kind == "numbers":
         return wake(SeeingNothing(NUM_VARIABLES, width=16, hidden=12, blocks=2))
     if kind == "image":

@@ -116,7 +116,7 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
 def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("anyorder.tables.ensemble.STEPS", 1)
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), *DECLARED]
-    command += ["--minutes", "0.02", *TINY[2:]]
+    command += ["--minutes", "0.005", *TINY[2:]]
     main(command)
     assert "model 2 of 2, to be averaged" in capsys.readouterr().err
     main(command)
@@ -623,7 +623,7 @@ def test_info_says_what_a_model_is(run, capsys):
     assert re.search(r"zip +│ category", shown)
     assert "MarginalQueries: 1 to 7 of the 7 variables, every size equally likely" in shown
     assert "PartialQueries: some of the 7 variables, given some" in shown
-    assert "PathTransformer: layers 1, width 16, heads 2" in shown
+    assert "PathPerceptron: units 16, blocks 1" in shown
     assert "; with a prior" in shown
     main(["info", str(run), "--json"])
     about = last_json(capsys)
@@ -646,7 +646,7 @@ def test_info_says_how_many_members_an_ensemble_has(tmp_path, capsys):
     anyorder.TableModel(members=2, **options).fit(frame).save(tmp_path)
     main(["info", str(tmp_path)])
     shown = capsys.readouterr().out
-    assert "2 of PathTransformer: layers 1, width 16" in shown
+    assert "2 of PathPerceptron: units 16, blocks 1" in shown
     assert "2 of MixedConditionals" in shown
 
 

@@ -811,7 +811,7 @@ def test_copies_and_outliers_leave_a_guide_definite():
     table = TableSchema.infer(frame)
     data = table_fitting.TableData(*table.encode(frame))
     data = data.at(table_fitting.split(len(frame), 0.1, 0)[0])
-    model = table_fitting.build(table.schema, QUICK._shape(), 0)
+    model = table_fitting.build(table.schema, QUICK._shape(3), 0)
     table_fitting.fit_prior([model], data)
     covariances = model.network.prior.priors[0].covariances.double()
     assert torch.linalg.cholesky(covariances).isfinite().all()

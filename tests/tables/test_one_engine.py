@@ -46,7 +46,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def model():
-    options = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
+    options = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 5e-3}
     return TableModel(**options, max_steps=60).fit(people())
 
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
 from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
 from anyorder.heads.with_prior import (
-    LEFT,
     LOOSE,
     SLIP,
     AtomTilt,
@@ -177,7 +176,7 @@ class AtomicConditionals(Conditionals):
         width: Size of the features.
         head: Kind of density.
         components: Components of the prior's messages; None without a prior.
-        fading: Largest number of known variables, by which the prior fades; None if it does not.
+        fading: True if the prior fades as more is known.
     """
 
     atoms: Tensor
@@ -191,7 +190,7 @@ class AtomicConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        fading: int | None = None,
+        fading: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
@@ -201,16 +200,15 @@ class AtomicConditionals(Conditionals):
         if has_prior:
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
-        left = torch.full((len(schema),), LEFT)
-        self.fading = None if fading is None else Fading(left, fading)
-        has_tilt = components and fading is None
+        self.fading = Fading(len(schema)) if fading else None
+        has_tilt = components and not fading
         self.tilt = AtomTilt(len(schema), width=width) if has_tilt else None
         self.elsewhere = continuous_conditionals(
             schema, width=width, head=head, components=components, cautious=True, fading=fading
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
-        has_prior = has_prior and fading is None
+        has_prior = has_prior and not fading
         # Until a prior is fitted, units are normal scores, and these standard normal.
         units = self.atoms.masked_fill(self.atoms.isinf(), 0)
         self.register_buffer("units", units, persistent=has_prior)

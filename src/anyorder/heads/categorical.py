@@ -103,6 +103,8 @@ class CategoricalConditionals(Conditionals):
             alone has one in any case: a matrix for all edges is faster than one for each.
     """
 
+    beyond: Tensor
+
     def __init__(self, schema: Schema, *, width: int, shared: bool | None = None) -> None:
         super().__init__()
         self.schema, self.width = schema, width

@@ -145,15 +145,14 @@ class MixedConditionals(Conditionals):
 
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part, width, components = Schema(tuple(variables)), self.width, self.components
-        most = len(self.schema) - 1
         if kind == "categorical":
             if self.fading != "none":
-                return FadingLevels(part, width=width, most=most)
+                return FadingLevels(part, width=width)
             if components is not None:
                 return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
         build = AtomicConditionals if kind == "atomic" else continuous_conditionals
-        fading = most if self.fading == "all" else None
+        fading = self.fading == "all"
         return build(part, width=width, head=self.head, components=components, fading=fading)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
@@ -172,12 +171,14 @@ class MixedConditionals(Conditionals):
                 part.count(x[:, members], have[:, members], weights)
 
     def measure(self, prior: Prior) -> None:
-        """Starts densities from a prior that is fitted, if it is of numbers."""
-        scales = prior.number_scales
+        """Starts levels and densities from a prior that is fitted."""
+        alone, scales = prior.alone(), prior.number_scales
+        asked = [variable for variable in self.schema if not variable.context]
+        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
+            if isinstance(part, FadingLevels):
+                part.start(alone[members])
         if scales is None:
             return
-        alone = prior.alone()
-        asked = [variable for variable in self.schema if not variable.context]
         place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
             mine = scales.at(place[members].to(scales.start.device))

@@ -5,13 +5,14 @@ A head starts from the prior's message and learns how far to trust it. There are
 Beside latent classes, which say the probability of every level and the density of every number, the
 prior *fades* with the number k of variables that are known, and the network comes in,
 
-    logits = fade(k) * log prior + gate(k) * network,
+    logits = f + fade(k) * (log prior - f) + gate(k) * network,
     p(v) = fade(k) prior(v) + (1 - fade(k)) network(v),
-    fade(k) = exp(-(k a)^2),    gate(k) = 1 - exp(-(k b)^2),
+    fade(k) = exp(-k a),    gate(k) = 1 - exp(-(k b)^2),
 
-with a and b learned for each variable (`Fading`, `FadingLevels`, `FadingDensities`). Where nothing
-is known the answer is the prior's, whatever the network has learned. Lines for log-odds of two
-levels, if a prior has them, count with the network.
+with a and b learned for each variable, and f the log frequencies of the levels (`Fading`,
+`FadingLevels`, `FadingDensities`). Where nothing is known the answer is the prior's, whatever the
+network has learned; where the prior is gone the network starts from the frequencies. Lines for
+log-odds of two levels, if a prior has them, count with the network.
 
 Beside normals, which say densities of numbers and scores of levels: the density of a number is a
 mixture of the prior's components and of the head's own, on the scale of the prior. A repeated value
@@ -147,16 +148,16 @@ def continuous_conditionals(
     head: Head,
     components: int | None = None,
     cautious: bool = False,
-    fading: int | None = None,
+    fading: bool = False,
 ) -> Conditionals:
     """Conditionals of continuous variables by the name of their head.
 
-    See `DensitiesWithPrior` for the arguments; without `components` there is no prior. `fading` is
-    the largest number of known variables, by which a prior fades; see `FadingDensities`.
+    See `DensitiesWithPrior` for the arguments; without `components` there is no prior. With
+    `fading` the prior fades as more is known; see `FadingDensities`.
     """
-    if fading is not None:
+    if fading:
         check_choice("head", head, ("mixture",))
-        return FadingDensities(schema, width=width, most=fading)
+        return FadingDensities(schema, width=width)
     if components is not None:
         return DensitiesWithPrior(
             schema, width=width, head=head, components=components, cautious=cautious
@@ -371,10 +372,12 @@ class CategoricalWithPrior(Conditionals):
         return Categorical(logits)
 
 
-LEFT, BESIDE_LINES, SOON = 0.2, 0.5, 1 / 3
-"""Share of the prior that is left at first where all is known, and of log-odds beside lines, which
-have the rest: what is better is learned. And the rate of the gate at first: given one variable a
-tenth of the network counts, given three two thirds."""
+SLOWLY, SOON = 0.05, 1 / 3
+"""Rates at first of the fade, which leaves six tenths of the prior given ten variables, and of the
+gate: given one variable a tenth of the network counts, given three two thirds."""
+
+BESIDE_LINES = 0.5
+"""Weight at first of lines for log-odds: what is better is learned."""
 
 EAGER = 5.0
 """Rates are learned so many times as fast as weights: they are few, and decide much."""
@@ -387,14 +390,12 @@ class Fading(nn.Module):
     """Weights of prior and network by the number of variables that are known.
 
     Args:
-        left: Share of the prior that is left at first, where all is known. Shape ``(vars,)``.
-        most: Largest number of known variables.
+        num_variables: Number of variables.
     """
 
-    def __init__(self, left: Tensor, most: int) -> None:
+    def __init__(self, num_variables: int) -> None:
         super().__init__()
-        fading = (-left.log()).sqrt() / max(1, most)
-        rates = torch.stack([fading, torch.full_like(left, SOON)], dim=-1)
+        rates = torch.tensor([SLOWLY, SOON]).expand(num_variables, 2)
         self.rates = nn.Parameter(rates.log() / EAGER)
 
     def forward(self, prior: Tensor, own: Tensor, variables: Tensor, known: Tensor) -> Tensor:
@@ -407,32 +408,37 @@ class Fading(nn.Module):
             known: Number of known variables. Shape ``(...)``.
         """
         fading, opening = (EAGER * self.rates[variables]).exp().unbind(dim=-1)
-        fade = (-(known * fading).square()).exp()
+        fade = (-known * fading).exp()
         gate = -torch.expm1(-(known * opening).square())
         return fade[..., None] * prior + gate[..., None] * own
 
 
 class FadingLevels(Conditionals):
-    """Levels beside a prior that fades.
+    """Levels beside a prior that fades to the frequencies of the levels.
 
     Args:
         schema: Categorical variables.
         width: Size of the features.
-        most: Largest number of known variables.
     """
 
-    def __init__(self, schema: Schema, *, width: int, most: int) -> None:
+    def __init__(self, schema: Schema, *, width: int) -> None:
         super().__init__()
-        self.schema, self.width, self.most = schema, width, most
+        self.schema, self.width = schema, width
         self.bare = CategoricalConditionals(schema, width=width, shared=False)
         has_two = torch.tensor([variable.num_levels == 2 for variable in schema])
-        left = torch.full((len(schema),), LEFT).where(~has_two, BESIDE_LINES)
-        self.fading = Fading(left, most)
+        self.fading = Fading(len(schema))
+        self.register_buffer("usual", torch.zeros_like(self.bare.bias))
         reading = torch.zeros(len(schema), self.bare.bias.shape[1], MOMENTS)
-        reading[has_two, 1:2, 0] = 1 - BESIDE_LINES
+        reading[has_two, 1:2, 0] = BESIDE_LINES
         self.reading = nn.Parameter(reading)
         with torch.no_grad():
             self.bare.weight.mul_(LOOSE)
+
+    def start(self, alone: PriorMessage) -> None:
+        """Takes the frequencies of the levels from the prior's message without evidence."""
+        assert alone.levels is not None
+        found = alone.levels[:, : self.usual.shape[1]]
+        self.usual.copy_(found.masked_fill(self.bare.beyond, 0))
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
@@ -445,9 +451,10 @@ class FadingLevels(Conditionals):
         lines = (self.reading[variables] @ moments.unsqueeze(-1)).squeeze(-1)
         own = self.bare(features, variables).logits + lines
         beyond = own.isinf()
-        said = prior.levels[..., : own.shape[-1]]
+        usual = self.usual[0 if self.bare.shared else variables]
+        said = prior.levels[..., : own.shape[-1]] - usual
         logits = self.fading(said, own.masked_fill(beyond, 0), variables, prior.known)
-        return Categorical(logits.masked_fill(beyond, -math.inf))
+        return Categorical((usual + logits).masked_fill(beyond, -math.inf))
 
 
 class FadingDensities(Conditionals):
@@ -456,15 +463,13 @@ class FadingDensities(Conditionals):
     Args:
         schema: Continuous variables.
         width: Size of the features.
-        most: Largest number of known variables.
     """
 
-    def __init__(self, schema: Schema, *, width: int, most: int) -> None:
+    def __init__(self, schema: Schema, *, width: int) -> None:
         super().__init__()
-        self.schema, self.width, self.most = schema, width, most
+        self.schema, self.width = schema, width
         self.bare = MixtureConditionals(schema, width=width)
-        rate = math.log(math.sqrt(-math.log(LEFT)) / max(1, most))
-        self.rate = VariableProjection(len(schema), width=width, start=[rate])
+        self.rate = VariableProjection(len(schema), width=width, start=[math.log(SLOWLY)])
         nn.init.zeros_(self.rate.weight)
 
     def forward(
@@ -474,7 +479,7 @@ class FadingDensities(Conditionals):
         assert prior is not None
         assert prior.known is not None
         own = self.bare(features, variables).moved(prior.location, prior.log_scale)
-        log_fade = -(prior.known[..., None] * self.rate(features, variables).exp()).square()
+        log_fade = -prior.known[..., None] * self.rate(features, variables).exp()
         log_rest = (-torch.expm1(log_fade)).clamp(min=NOTHING).log()
         logits = [log_fade + prior.log_weights, log_rest + own.logits.log_softmax(dim=-1)]
         means = torch.cat([prior.means, own.means], dim=-1)

@@ -167,7 +167,7 @@ class LatentClasses(Prior):
             self.register_buffer(name, part, persistent=False)
         self._keep(classes, joint, self._nothing(classes, joint))
         self._repeated: tuple[Tensor, Tensor] | None = None
-        self._folds: list[Classes] = []
+        self._folds: Classes | None = None  # stacked
 
     def _nothing(self, classes: int, joint: bool) -> Classes:
         """Classes before any row is read: equal levels, standard normals."""
@@ -224,7 +224,7 @@ class LatentClasses(Prior):
 
         folds = [found, *(fitted(fold != number) for number in range(1, FOLDS))]
         self._keep(classes, joint, fitted(fold >= 0))
-        self._folds = [Classes(*(part.float() for part in one)) for one in folds]
+        self._folds = Classes(*(torch.stack(part).float() for part in zip(*folds, strict=True)))
 
     def _kinds(self, cells: Cells) -> list[bool]:
         """Returns the possible kinds: numbers independent given the class, and joint."""
@@ -329,21 +329,24 @@ class LatentClasses(Prior):
         return (keys + turn) % FOLDS
 
     def _parameters_of(self, x: Tensor) -> tuple[Classes, Tensor]:
-        """Stacked parameters, and which of them each row has: one fit, or those of the folds.
+        """Stacked parameters, and which of them each row has: one fit, or those of the folds."""
+        fold = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        return self._stacked(), self._fold(x) if self._takes_folds else fold
+
+    @property
+    def _takes_folds(self) -> bool:
+        return (self.training or self.leaves_out) and self._folds is not None
+
+    def _stacked(self) -> Classes:
+        """Parameters with an axis of folds, or of one fit.
 
         Doubles where the device has them, and nothing is trained: answers are to agree.
         """
-        if (self.training or self.leaves_out) and self._folds:
-            return self._stacked(), self._fold(x)
-        return self._stacked(), torch.zeros(len(x), dtype=torch.long, device=x.device)
-
-    def _stacked(self) -> Classes:
-        sources = self._folds if self.training or self.leaves_out else []
-        sources = sources or [Classes(*(getattr(self, name) for name in Classes._fields))]
         device = self.logs.device
         kind = torch.float32 if self.training or device.type == "mps" else torch.float64
-        parts = zip(*sources, strict=True)
-        return Classes(*(torch.stack(part).to(device, kind) for part in parts))
+        own = (getattr(self, name)[None] for name in Classes._fields)
+        found = self._folds if self._takes_folds and self._folds is not None else own
+        return Classes(*(part.to(device, kind) for part in found))
 
     # Messages
 
@@ -361,10 +364,7 @@ class LatentClasses(Prior):
             where = self.numbers[self.joint_numbers]
             for part, found in zip((logs, means, deviations), joint, strict=True):
                 part[:, where] = found.to(part)
-        order = when.argsort(dim=1, stable=True)[..., None].expand(logs.shape)
-        steps = logs.masked_fill(~known[..., None], 0).gather(1, order)
-        before = nn.functional.pad(steps[:, :-1], (0, 0, 1, 0)).cumsum(dim=1)
-        logs = torch.empty_like(before).scatter_(1, order, before) + classes.logs[fold][:, None]
+        logs = _before(logs, query, given, when) + classes.logs[fold][:, None]
         return self._message(classes, fold, variables, logs.log_softmax(-1), means, deviations)
 
     def _joint_along(
@@ -538,6 +538,30 @@ class LatentClasses(Prior):
                 share = weights[rows[row], token]
                 found[rows[row], token] = share @ tables[one][self.level[variable]].T
         return found.log().masked_fill(~self.inside[variables], NO_CHANCE).float()
+
+
+def _before(logs: Tensor, query: Tensor, given: Tensor, when: Tensor) -> Tensor:
+    """Returns the sum of all that is known before each variable of a path.
+
+    Args:
+        logs: Log probability of each value with each class. Shape ``(rows, vars, classes)``.
+        query: Shape ``(rows, vars)``.
+        given: Shape ``(rows, vars)``.
+        when: Place of each variable on the path: -1 if given, the greatest if in neither set.
+    """
+    told = logs.masked_fill(~query[..., None], 0)
+    evidence = logs.masked_fill(~given[..., None], 0).sum(dim=1, keepdim=True)
+    latest = when.masked_fill(~query, -1).cummax(dim=1).values
+    if (latest == when).logical_or(~query).all():  # the path goes along the columns
+        return _exclusive(told) + evidence
+    order = when.argsort(dim=1, stable=True)[..., None].expand(logs.shape)
+    before = _exclusive(told.gather(1, order))
+    return torch.empty_like(told).scatter_(1, order, before) + evidence
+
+
+def _exclusive(steps: Tensor) -> Tensor:
+    """Returns the sums of all earlier steps. Shape ``(rows, steps, classes)``."""
+    return nn.functional.pad(steps[:, :-1], (0, 0, 1, 0)).cumsum(dim=1)
 
 
 MIX = 0x9E3779B97F4A7C15 - 2**64

@@ -100,7 +100,7 @@ def joined(models: list[AnyOrderModel]) -> AnyOrderModel:
     if len(models) == 1:
         return first
     if isinstance(first.network, MaskedNetwork):
-        raise ConfigError('Several members need network="path"; a perceptron has one.')
+        raise ConfigError('Several members need network="path" or "perceptron"; "mlp" has one.')
     if getattr(first.conditionals, "head", "mixture") != "mixture":
         raise ConfigError('Several members need head="mixture": others have no average.')
     schema, parts = first.schema, [_parted(model.network) for model in models]

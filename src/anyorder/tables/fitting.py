@@ -21,6 +21,7 @@ from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw
 from anyorder.lattice.query_mixtures import MixtureQueries, any_queries
 from anyorder.lattice.training_law import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, SummedPrior
@@ -45,11 +46,21 @@ from anyorder.training.losses import (
 from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
-Network = Literal["path", "mlp"]
+Network = Literal["auto", "perceptron", "path", "mlp"]
 Missing = Literal["mcar", "mar"]
 
 STREAMS = {1: SingleStreamPathTransformer, 2: PathTransformer}
 """Path networks by their number of streams."""
+
+MOST_FOR_PERCEPTRON = 256
+"""Most columns of a table whose default network is a perceptron: its weights grow with the square
+of their number, and a Transformer's do not."""
+
+HIDDEN, FEWEST_UNITS, MOST_UNITS = 600, 10, 40
+"""Hidden units of a perceptron, and the fewest and most for each column."""
+
+LAYERS, WIDTH, BLOCKS = 3, 96, 2
+"""Default sizes of a Transformer, and blocks of a perceptron."""
 
 BATCH, FEWEST_ROWS, STEP_CELLS = 64, 8, 4096
 """Rows of a step, and the fewest where columns are many: about so many cells."""
@@ -114,6 +125,23 @@ def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
     return SummedPrior(schema, priors)
 
 
+def network_for(columns: int) -> Network:
+    """Returns the default network of a table: a perceptron, or a Transformer for many columns."""
+    return "perceptron" if columns <= MOST_FOR_PERCEPTRON else "path"
+
+
+def default_size(network: Network | None, columns: int) -> tuple[int, int]:
+    """Returns the number of blocks and the width of a network: for a perceptron, units a column.
+
+    Example:
+        >>> default_size("perceptron", 8), default_size("perceptron", 100), default_size("path", 8)
+        ((2, 40), (2, 10), (3, 96))
+    """
+    if network != "perceptron":
+        return LAYERS, WIDTH
+    return BLOCKS, max(FEWEST_UNITS, min(MOST_UNITS, HIDDEN // columns))
+
+
 @dataclass(frozen=True)
 class Shape:
     """Kind and size of the network."""
@@ -133,7 +161,7 @@ class Shape:
         balanced = self.missing == "mcar"
         if self.network is None:
             return LatentClasses(schema, balanced=balanced)
-        if not self.guide or self.network != "path":
+        if not self.guide or self.network == "mlp":
             return None
         if self.fades(schema) != "none":
             return stacked_prior(schema, balanced=balanced)
@@ -145,7 +173,7 @@ class Shape:
             return "all"
         asked = [variable for variable in schema if not variable.context]
         has_levels = any(variable.kind == "categorical" for variable in asked)
-        is_path = self.network == "path" and self.guide and self.head == "mixture"
+        is_path = self.network != "mlp" and self.guide and self.head == "mixture"
         return "levels" if is_path and has_levels else "none"
 
 
@@ -169,6 +197,12 @@ def build(
                 positions="absolute",
                 shared=False,
                 dropout=shape.dropout,
+            )
+            if prior is not None:
+                network = NetworkWithPrior(schema, network, prior)
+        elif shape.network == "perceptron":
+            network = PathPerceptron(
+                schema, units=shape.width, blocks=shape.layers, dropout=shape.dropout
             )
             if prior is not None:
                 network = NetworkWithPrior(schema, network, prior)
@@ -341,12 +375,16 @@ def objective_of(
     """Returns the objective: Alg. 1 in one pass for path networks, Eq. 7 for masked ones.
 
     With `every_edge` masked networks weight every edge equally, too: a likelihood. `columns` is the
-    share of steps that query every column outside a random set, each by itself.
+    share of steps that query every column outside a random set, each by itself. Batches of one size
+    spare a Transformer padding; a perceptron has none, and learns more from queries of all sizes.
     """
+    bare = getattr(model.network, "network", model.network)
+    one_size = not isinstance(bare, PathPerceptron)
     if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
-        return EitherLoss([PathLoss(law), ArdmLoss(one_size=True)], [1 - columns, columns])
+        parts = [PathLoss(law, one_size=one_size), ArdmLoss(one_size=one_size)]
+        return EitherLoss(parts, [1 - columns, columns])
     if model.is_one_pass:
-        return PathLoss(law)
+        return PathLoss(law, one_size=one_size)
     return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
 
 

@@ -42,7 +42,9 @@ from anyorder.tables.fitting import (
     Shape,
     TableData,
     build,
+    default_size,
     fit_prior,
+    network_for,
     rows_of_a_step,
     single_columns,
     split,
@@ -99,6 +101,9 @@ AVERAGE = 0.99
 """Decay of the moving average of weights: where few rows stop the training early, the weights of a
 single step answer queries with little evidence at random."""
 
+SPEED_UP = 4
+"""Steps of a perceptron in the time of a Transformer's, or somewhat fewer."""
+
 OLD_NAMES = {"guide": "prior"}
 """Options that had another name in version 0.1.0, in the notes of its models too."""
 
@@ -125,13 +130,15 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
         missing: Missingness: "mcar" takes missing values to be missing completely at random; "mar"
             allows them to depend on what is observed, by imputing them repeatedly in training.
-        network: "path" answers a query in one pass; "mlp" is the masked perceptron of ACE; None is
-            the prior alone, latent classes over all columns, fitted in seconds.
-        streams: Streams of a path network: 2 keeps given and queried columns apart, and predicts
+        network: "perceptron" and "path", a Transformer, answer a query in one pass; "auto" is the
+            first up to 256 columns, and the second beyond; "mlp" is the masked perceptron of ACE;
+            None is the prior alone, latent classes over all columns, fitted in seconds.
+        streams: Streams of a Transformer: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
-        layers: Number of blocks of the network.
-        width: Width of the network.
-        heads: Number of attention heads; must divide `width`.
+        layers: Number of blocks; None is 2 for a perceptron and 3 for others.
+        width: Width of the network, 96 by default; of a perceptron, hidden units for each column,
+            by default 10 to 40, fewer where columns are many.
+        heads: Number of attention heads of a Transformer; must divide `width`.
         head: Family of densities: "mixture", "spline" or "energy".
         dropout: Share of features dropped in training.
         prior: If True, the network starts from a prior in closed form, fitted to the rows first, so
@@ -175,10 +182,10 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         types: Mapping[str, str] | None = None,
         missing_values: Sequence[Any] = (),
         missing: Missing = "mcar",
-        network: Network | None = "path",
+        network: Network | None = "auto",
         streams: int = 2,
-        layers: int = 3,
-        width: int = 96,
+        layers: int | None = None,
+        width: int | None = None,
         heads: int = 4,
         head: Head = "mixture",
         dropout: float = 0.1,
@@ -307,8 +314,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             raise CheckpointError(f'"{folder}" does not hold a model of a table.')
         try:
             loaded = cls(**_read_options(saved.notes["options"]))
-            loaded._shape()
             loaded.table_ = read_table_notes(saved.notes["table"], saved.model.schema)
+            loaded._shape(len(loaded.table_.names))
             loaded.target_ = saved.notes["target"]
             loaded.trained_on_ = saved.notes.get("trained_on", {})
             if loaded.target_ is not None and loaded.target_ not in loaded.table_.layout:
@@ -351,15 +358,25 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         steps = check_count("max_steps", self.max_steps)
         return replace(found, steps=steps, minutes=self.minutes)
 
-    def _shape(self) -> Shape:
-        if self.network is not None:
-            check_choice("network", self.network, get_args(Network))
+    def _network(self, columns: int) -> Network | None:
+        """Returns the kind of network for so many columns."""
+        if self.network is None:
+            return None
+        check_choice("network", self.network, get_args(Network))
+        return network_for(columns) if self.network == "auto" else self.network
+
+    def _shape(self, columns: int, *, any_order: bool = False) -> Shape:
+        """Returns kind and size of the network; a perceptron walks one order only in one pass."""
         check_count("streams", self.streams, high=2)
+        network, layers, width = self._network(columns), self.layers, self.width
+        if any_order and network == "perceptron":
+            network, layers, width = "path", None, None
+        blocks, units = default_size(network, columns)
         return Shape(
-            self.network,
+            network,
             int(self.streams),
-            check_count("layers", self.layers),
-            check_count("width", self.width),
+            check_count("layers", blocks if layers is None else layers),
+            check_count("width", units if width is None else width),
             check_count("heads", self.heads),
             self.head,
             check_fraction("dropout", self.dropout),
@@ -374,7 +391,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         first, device = self._budget().seed, check_device(self.device)
         rows = len(data.x) + len(held_out.x)
         seeds = range(first, first + self._num_members(rows, len(table.names)))
-        members = [build(table.schema, self._shape(), seed).to(device) for seed in seeds]
+        shape = self._shape(len(table.names))
+        members = [build(table.schema, shape, seed).to(device) for seed in seeds]
         fit_prior(members, data, table.in_units, held_out)
         return members
 
@@ -383,10 +401,14 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         if self.members is not None:
             return check_count("members", self.members)
         budget = self._budget()
-        single = self.network != "path" or self.head != "mixture" or budget.steps is not None
-        if single or budget.minutes is None:
+        network, batch = self._network(columns), self._batch(columns)
+        is_path = network in ("perceptron", "path")
+        if not is_path or self.head != "mixture" or budget.steps is not None:
             return 1
-        return members_for(rows, columns, budget.minutes, batch=self._batch(columns))
+        if budget.minutes is None:
+            return 1
+        speed = SPEED_UP if network == "perceptron" else 1
+        return members_for(rows, columns, speed * budget.minutes, batch=batch)
 
     def _batch(self, columns: int) -> int:
         if self.settings is not None:
@@ -417,7 +439,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(table, frame, weights)
 
         def explorer() -> AnyOrderModel:
-            model = build(table.schema, self._shape(), seed, RemoveRandom())
+            shape = self._shape(len(table.names), any_order=True)
+            model = build(table.schema, shape, seed, RemoveRandom())
             fit_prior([model.to(check_device(self.device))], rows, table.in_units)
             return model
 
@@ -462,9 +485,17 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             clock=self.clock,
             learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
-            evaluate_every=min(max(rows // batch, 50), 400) if watched else None,
+            evaluate_every=self._rhythm(columns, rows // batch) if watched else None,
             patience=patience if watched else None,
         )
+
+    def _rhythm(self, columns: int, epoch: int) -> int:
+        """Returns the steps between evaluations: an epoch, or several where steps take less time.
+
+        At least 50: of a few hundred rows there is more to overfit than to learn after that.
+        """
+        several = SPEED_UP if self._network(columns) == "perceptron" else 1
+        return min(max(several * epoch, 50), 400 * several)
 
     def _notes(self, table: TableSchema, target: str | None, seen: Any) -> dict[str, Any]:
         options = self.get_params(deep=False)

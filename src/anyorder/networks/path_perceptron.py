@@ -1,0 +1,298 @@
+r"""Path perceptron: the features of all factors of p(x_u | x_e) in one pass, without tokens.
+
+A masked autoregressive perceptron (Germain et al., 2015, MADE) with two groups of inputs. For few
+variables it takes a tenth of the time of a Transformer, because all it does is a few products of
+matrices.
+
+- Inputs E are the values of the *given* variables; every unit reads them.
+- Inputs U are the values of the *queried* variables. Each hidden unit has a degree d in 0..N-1, as
+  many units for each degree. It reads U_j for j < d, and hidden units of degree at most d.
+- The features of variable i are its units, those of degree i.
+
+So the features of i depend on e and on the part of u before i, and on nothing else: they are those
+of the factor p(x_i | x_e, x_{u<i}) along the canonical order, which is the order of the schema.
+Without inputs U every feature is that of p(x_i | x_e).
+
+Along other orders each factor is a row of its own, whose evidence is all that is known by then.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anyorder.errors import check_count
+from anyorder.networks.blocks import Dropout
+from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.embedding import AtomTable, PiecewiseLinear
+from anyorder.networks.paths import edge_places, path_lists
+from anyorder.variables import Schema
+
+
+class ValueEncoding(nn.Module):
+    """All values of a row side by side: levels one-hot, numbers piecewise-linear with their atoms.
+
+    Args:
+        schema: The variables, context included.
+
+    Example:
+        >>> from anyorder.variables import Variable
+        >>> levels = {"x": [1, 2, 3], "y": [0, 1]}
+        >>> schema = Schema(tuple(Variable.categorical(*item) for item in levels.items()))
+        >>> ValueEncoding(schema)(torch.tensor([[2, 0]]))
+        tensor([[0., 0., 1., 1., 0.]])
+    """
+
+    owner: Tensor
+    first: Tensor
+    numbers: Tensor
+    levels: Tensor
+    pieces: Tensor
+    atom_places: Tensor
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self.encoding, self.atoms = PiecewiseLinear(), AtomTable(schema.variables)
+        smooth = PiecewiseLinear.features + 1  # one more feature says that there is a number
+        is_number = torch.tensor([variable.kind == "continuous" for variable in schema])
+        sizes = torch.tensor(
+            [smooth + len(v.atoms) if v.kind == "continuous" else v.num_levels for v in schema]
+        )
+        first, numbers = sizes.cumsum(0) - sizes, is_number.nonzero().flatten()
+        counts = torch.tensor([len(variable.atoms) for variable in schema])
+        within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(
+            counts
+        )
+        parts = {
+            "owner": torch.arange(len(schema)).repeat_interleave(sizes),
+            "first": first,
+            "numbers": numbers,
+            "levels": (~is_number).nonzero().flatten(),
+            "pieces": (first[numbers, None] + torch.arange(smooth)).flatten(),
+            "atom_places": first.repeat_interleave(counts) + smooth + within,
+        }
+        for name, part in parts.items():
+            self.register_buffer(name, part, persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the encoding of rows. Shape ``(rows, features)``."""
+        found = torch.zeros(len(x), len(self.owner) + 1, device=x.device)  # the last is not read
+        if len(self.levels):
+            found.scatter_(1, self.first[self.levels] + x[:, self.levels].long(), 1.0)
+        if len(self.numbers):
+            values = x[:, self.numbers].float()
+            smooth = F.pad(self.encoding(values), (0, 1), value=1.0)
+            found[:, self.pieces] = smooth.flatten(1)
+        if len(self.atoms):
+            place = self.atoms.place(self.numbers, values)
+            found.scatter_(1, F.pad(self.atom_places, (0, 1), value=len(self.owner))[place], 1.0)
+        return found[:, :-1]
+
+
+class MaskedLinear(nn.Linear):
+    """Linear layer with some of its weights fixed at zero.
+
+    Args:
+        mask: True for the weights that there are. Shape ``(out, in)``.
+        bias: False for a layer without biases.
+    """
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor, *, bias: bool = True) -> None:
+        super().__init__(mask.shape[1], mask.shape[0], bias=bias)
+        self.register_buffer("mask", mask.float(), persistent=False)
+        with torch.no_grad():
+            # As if each unit had as many inputs as its mask leaves.
+            reads = self.mask.sum(dim=1, keepdim=True).clamp(min=1)
+            self.weight *= (mask.shape[1] / reads).sqrt() * self.mask
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Returns the outputs. Shape ``(..., out)``."""
+        return F.linear(inputs, self.weight * self.mask, self.bias)
+
+
+class DegreeBlock(nn.Module):
+    """Residual block: normalisation within each degree, GELU, and a masked layer.
+
+    Args:
+        num_variables: Number of degrees.
+        units: Number of units for each degree.
+        dropout: Dropout rate of the inner units.
+    """
+
+    def __init__(self, num_variables: int, units: int, dropout: float) -> None:
+        super().__init__()
+        degree = torch.arange(num_variables).repeat_interleave(units)
+        self.norm = DegreeNorm(num_variables, units)
+        self.layer = MaskedLinear(degree <= degree[:, None])
+        self.dropout = Dropout(dropout)
+        with torch.no_grad():
+            self.layer.weight *= 0.5
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Returns the residual stream after the block. Shape ``(rows, vars, units)``."""
+        inner = self.dropout(F.gelu(self.norm(hidden))).flatten(1)
+        return hidden + self.layer(inner).view_as(hidden)
+
+
+class DegreeNorm(nn.Module):
+    """LayerNorm within each degree, which has a gain and a shift of its own for each unit.
+
+    Args:
+        num_variables: Number of degrees.
+        units: Number of units for each degree.
+    """
+
+    def __init__(self, num_variables: int, units: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(num_variables, units))
+        self.shift = nn.Parameter(torch.zeros(num_variables, units))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Returns normalised units. Shape ``(rows, vars, units)``."""
+        return F.layer_norm(hidden, hidden.shape[-1:]) * self.gain + self.shift
+
+
+@dataclass
+class KnownValues:
+    """State of a path perceptron: all that is known of each row.
+
+    Args:
+        x: Values, context included. Shape ``(rows, columns)``.
+        given: Evidence. Shape ``(rows, vars)``.
+        told: Variables of the path so far. Shape ``(rows, vars)``.
+        samples: Continuations of each row of the batch, neighbours.
+    """
+
+    x: Tensor
+    given: Tensor
+    told: Tensor
+    samples: int = 1
+
+    def expand(self, draws: int) -> "KnownValues":
+        """See `State.expand`."""
+        every = torch.arange(len(self.x), device=self.x.device)
+        return replace(self._at(every.repeat_interleave(draws)), samples=self.samples * draws)
+
+    def select(self, rows: Tensor) -> "KnownValues":
+        """See `State.select`."""
+        samples = torch.arange(self.samples, device=rows.device)
+        return self._at((rows[:, None] * self.samples + samples).flatten())
+
+    def _at(self, rows: Tensor) -> "KnownValues":
+        return KnownValues(self.x[rows], self.given[rows], self.told[rows], self.samples)
+
+
+class PathPerceptron(PathNetwork[KnownValues]):
+    r"""Masked autoregressive perceptron that answers any query in one pass.
+
+    Args:
+        schema: Variables in canonical order; context comes last and is always given.
+        units: Number of hidden units for each variable.
+        blocks: Number of residual blocks.
+        dropout: Dropout rate of the hidden units.
+
+    Reference:
+        Shih, Sadigh and Ermon (2022), Alg. 1 and 2 in one pass; Germain, Gregor, Murray and
+        Larochelle (2015), MADE.
+
+    Example:
+        >>> from anyorder.variables import Schema, Variable
+        >>> schema = Schema(tuple(Variable.categorical(name, [1, 2, 3]) for name in "wxyz"))
+        >>> network = PathPerceptron(schema, units=4, blocks=1)
+        >>> x, given = torch.tensor([[0, 1, 2, 0]]), torch.tensor([[True, False, False, False]])
+        >>> network(x, query=~given, given=given, rank=torch.arange(4)).features.shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self, schema: Schema, *, units: int = 16, blocks: int = 2, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        for name, value in (("units", units), ("blocks", blocks)):
+            check_count(name, value)
+        self.schema, self.units, self.blocks, self.dropout = schema, units, blocks, dropout
+        self.width = 2 * units
+        num_variables = schema.num_variables
+        self.values = ValueEncoding(schema)
+        degree = torch.arange(num_variables).repeat_interleave(units)
+        self.evidence = nn.Linear(len(self.values), len(degree))
+        self.path = MaskedLinear(self.values.owner < degree[:, None], bias=False)
+        self.inner = nn.ModuleList(
+            DegreeBlock(num_variables, units, dropout) for _ in range(blocks)
+        )
+        self.norm = DegreeNorm(num_variables, units)
+
+    def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
+        """Returns features of every factor; see `PathNetwork.forward`."""
+        path, asked = path_lists(query, rank.expand(query.shape))
+        row, step = edge_places(asked)
+        target = path[row, step]
+        features = self._features(x, given, query)[row, target]
+        some = _off_order(row, target)
+        if len(some):
+            rows, targets = row[some], target[some]
+            rank = rank.expand(query.shape)
+            told = query[rows] & (rank[rows] < rank[rows, targets, None])
+            found = self._asked(x[rows], given[rows], told, targets[:, None])[:, 0]
+            features = features.index_copy(0, some, found)
+        return PathFeatures(features, row, step, target)
+
+    def encode(self, x: Tensor, given: Tensor) -> KnownValues:
+        """Keeps the evidence; see `PathNetwork.encode`."""
+        return KnownValues(x, given, torch.zeros_like(given))
+
+    def ask(self, state: KnownValues, variables: Tensor) -> Tensor:
+        """Returns features of variables; see `PathNetwork.ask`."""
+        variables = variables.expand(len(state.x), -1)
+        return self._asked(state.x, state.given, state.told, variables)
+
+    def tell(self, state: KnownValues, variables: Tensor, values: Tensor) -> KnownValues:
+        """Adds known values; see `PathNetwork.tell`."""
+        variables = variables.expand_as(values)
+        kind = torch.promote_types(state.x.dtype, values.dtype)
+        state.x = state.x.to(kind).scatter(1, variables, values.to(kind))
+        state.told = state.told.scatter(1, variables, True)
+        return state
+
+    def _asked(self, x: Tensor, given: Tensor, told: Tensor, variables: Tensor) -> Tensor:
+        """Returns features of variables given all that is known. Shape ``(rows, tokens, width)``.
+
+        Variables that come before one that was told read all that is known as evidence.
+        """
+        place = variables[..., None].expand(*variables.shape, self.width)
+        found = self._features(x, given, told).gather(1, place)
+        order = torch.arange(told.shape[1], device=told.device)
+        last = order.where(told, -1).amax(dim=1, keepdim=True)
+        after = variables < last
+        if not after.any():
+            return found
+        nothing = torch.zeros_like(told)
+        return (
+            self._features(x, given | told, nothing).gather(1, place).where(after[..., None], found)
+        )
+
+    def _features(self, x: Tensor, given: Tensor, query: Tensor) -> Tensor:
+        """Returns features of all variables. Shape ``(rows, vars, width)``."""
+        context = x.shape[1] - given.shape[1]
+        known = F.pad(given, (0, context), value=True)
+        asked = F.pad(query, (0, context))
+        x = x.masked_fill(~(known | asked), 0)
+        values, owner = self.values(x), self.values.owner
+        hidden = self.evidence(values * known[:, owner]) + self.path(values * asked[:, owner])
+        hidden = hidden.view(len(x), given.shape[1], self.units)
+        for block in self.inner:
+            hidden = block(hidden)
+        # Linear effects of the values pass by the last GELU.
+        return torch.cat([F.gelu(self.norm(hidden)), hidden], dim=-1)
+
+
+def _off_order(row: Tensor, target: Tensor) -> Tensor:
+    """Returns the numbers of the edges of rows whose path leaves the order of the schema."""
+    back = (row[1:] == row[:-1]) & (target[1:] < target[:-1])
+    return torch.isin(row, row[1:][back]).nonzero().flatten()
