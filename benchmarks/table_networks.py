@@ -5,8 +5,8 @@
 On nltcs, plants, jester, adult and diamonds, if no `--sets` are named.
 
 `perceptron` is the default, `path` is a Transformer with separate streams for evidence and query,
-`path_one_stream` has one, and `mlp` is the masked residual MLP of ACE and the paper. All else is `TableModel()`; the time is that of training,
-without evaluations. The layout of DIR is described in
+`path_one_stream` has one, and `mlp` is the masked residual MLP of ACE and the paper. All else is
+`TableModel()`; the time is that of training, without evaluations. The layout of DIR is described in
 `benchmarks.table_sets`. The likelihoods, nats a row, are of the first test rows:
 
     joint          all observed cells of a row

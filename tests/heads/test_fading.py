@@ -44,10 +44,11 @@ def features(generator):
     return torch.randn(EDGES, 3, generator=generator)
 
 
-def test_levels_are_the_priors_where_nothing_is_known(features, generator):
+@pytest.mark.parametrize("known", [0, 1])
+def test_levels_are_the_priors_where_at_most_one_is_known(features, generator, known):
     schema = Schema((Variable.categorical("a", range(4)), Variable.categorical("b", [0, 1])))
     head = disturbed(FadingLevels(schema, width=3), generator)
-    which, said = torch.arange(EDGES) % 2, message(0, generator)
+    which, said = torch.arange(EDGES) % 2, message(known, generator)
     found = head(features, which, said).log_probs
     torch.testing.assert_close(found[::2], said.levels[::2])
     torch.testing.assert_close(found[1::2, :2], said.levels[1::2, :2].log_softmax(dim=-1))
@@ -61,10 +62,10 @@ def test_the_more_is_known_the_less_a_prior_counts(features, generator):
     head.start(alone)
     source = generator.get_state()
     which, rates = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.fading.rates[0]).exp()
-    for known in (1, 4):
+    for known in (2, 5):
         said = message(known, generator.set_state(source))
-        fade = math.exp(-known * rates[0].item())
-        gate = 1 - math.exp(-((known * rates[1].item()) ** 2))
+        fade = math.exp(-(known - 1) * rates[0].item())
+        gate = 1 - math.exp(-(((known - 1) * rates[1].item()) ** 2))
         moments = torch.stack([said.location, said.log_scale], dim=-1)
         own = head.bare(features, which).logits + moments @ head.reading[0].T
         usual = alone.levels
@@ -76,9 +77,9 @@ def test_a_density_is_a_mixture_of_prior_and_network(features, generator):
     schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
     head = disturbed(FadingDensities(schema, width=3), generator)
     which, values = torch.arange(EDGES) % 2, torch.randn(EDGES, generator=generator)
-    for known in (0, 2, 50):
+    for known in (0, 1, 2, 50):
         said = message(known, generator)
-        fade = (-known * head.rate(features, which).exp()).exp().squeeze(-1)
+        fade = (-max(0, known - 1) * head.rate(features, which).exp()).exp().squeeze(-1)
         prior = Mixture(*said.components).log_prob(values).exp()
         own = head.bare(features, which).moved(said.location, said.log_scale)
         expected = fade * prior + (1 - fade) * own.log_prob(values).exp()

@@ -4,10 +4,11 @@ A prior knows frequencies, lines and clusters from few rows, where a network nee
 is trained beside it, and the heads join its `PriorMessage` with what the network says, by how many
 variables k are known,
 
-    logits = fade(k) * log prior + gate(k) * network,    fade(0) = 1, gate(0) = 0,
+    logits = f + fade(k) * (log prior - f) + gate(k) * network,
     p(v) = fade(k) sum_z w_z N(v; m_z, s_z^2) + (1 - fade(k)) network(v),
 
-so that without evidence the answer is the prior's; see `heads/with_prior.py`.
+with f the log frequencies, and fade = 1, gate = 0 for k = 0 and 1, so that with little evidence the
+answer is the prior's; see `heads/with_prior.py`.
 
 To add a prior, write a `Prior` with two methods and name it where a model is built:
 
