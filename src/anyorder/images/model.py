@@ -102,16 +102,7 @@ def image_network(
     heads: int,
     patch: int | None = None,
 ) -> PathNetwork[Any]:
-    """Returns a path network with two-dimensional positions.
-
-    Args:
-        schema: The variables, one a pixel and channel, numbered as in `raster`.
-        shape: Height, width and channels.
-        layers: Number of blocks of the network.
-        width: Width of the network.
-        heads: Number of attention heads; must divide `width` into multiples of four.
-        patch: Side of the patches that are its tokens; None has a token for each variable.
-    """
+    """Returns a path network with two-dimensional positions; arguments as of `ImageModel`."""
     if patch is None:
         coordinates = pixel_coordinates(shape)
         return PathTransformer(

@@ -45,11 +45,6 @@ def bernoulli_sets(
     Each compares 32 random bits with the probability, so a 64-bit random word serves two of them:
     finer and faster than one float32 each, which has 24 random bits.
 
-    Args:
-        probability: Inclusion probability of each row. Shape ``(batch,)``.
-        num: Number of variables a row.
-        generator: Source of randomness.
-
     Returns:
         Booleans of shape ``(batch, num)``.
     """
@@ -65,11 +60,6 @@ def bernoulli_sets(
 
 def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
     """Samples uniform subsets: row b holds ``sizes[b]`` members of the set ``within[b]``.
-
-    Args:
-        sizes: Sizes of the subsets, at most those of `within`. Shape ``(batch,)``.
-        within: Sets, booleans of shape ``(batch, vars)``.
-        generator: Source of randomness.
 
     Returns:
         Booleans of shape ``(batch, vars)``.

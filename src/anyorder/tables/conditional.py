@@ -362,13 +362,7 @@ class Conditional:
 def answers(
     conditionals: Sequence[Conditional], found: Sequence[dict[str, Any]], warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the JSON form of distributions given one evidence, `Answers`.
-
-    Args:
-        conditionals: The distributions.
-        found: Their JSON forms, from `described`.
-        warnings: Warnings about them.
-    """
+    """Returns the JSON form of distributions given one evidence, `Answers`."""
     size = min((one.effective_sample_size for one in conditionals), default=math.inf)
     names = [one.column.name for one in conditionals]
     columns = dict(zip(names, found, strict=True))

@@ -260,13 +260,7 @@ def _level(column: object, code: int) -> object:
 
 @dataclass(frozen=True)
 class ReliabilityDecile:
-    """Rows with similar predictions of one event, and how often it happened.
-
-    Args:
-        rows: Number of rows.
-        predicted: Mean predicted probability.
-        share: Fraction of the rows in which the event happened.
-    """
+    """Rows with similar predictions of one event, and how often it happened."""
 
     rows: int
     predicted: float
@@ -279,12 +273,7 @@ class ReliabilityDecile:
 
 
 def reliability(predicted: Tensor, happened: Tensor) -> list[ReliabilityDecile]:
-    """Compares predictions with outcomes, in tenths of the rows by predicted probability.
-
-    Args:
-        predicted: Predicted probability of the event in each row. Shape ``(rows,)``.
-        happened: True where the event happened. Shape ``(rows,)``.
-    """
+    """Compares predictions with outcomes, in tenths of the rows by predicted probability."""
     order = predicted.argsort()
     parts = [part for part in order.tensor_split(min(DECILES, len(order))) if len(part)]
     return [

@@ -55,14 +55,7 @@ def warn_unseen(table: TableSchema, values: Mapping[str, Any]) -> None:
 
 
 def warn_untrained(law: QueryLaw, protocol: object, query: Tensor, given: Tensor) -> None:
-    """Warns of a query with a conditional that a list of training queries leaves out.
-
-    Args:
-        law: Law of the training queries; only lists leave conditionals out.
-        protocol: Decomposition protocol of the model.
-        query: Queried variables. Shape ``(vars,)``.
-        given: Variables of the evidence. Shape ``(vars,)``.
-    """
+    """Warns of a query with a conditional that a list of training queries leaves out."""
     if law.listed is None or not isinstance(protocol, RemoveGreatest):
         return
     listed, weights = law.listed

@@ -264,11 +264,7 @@ class _Read(NamedTuple):
 
 
 class TableAnswering:
-    """Answers of one fitted model to batches of questions.
-
-    Args:
-        model: The fitted model.
-    """
+    """Answers of one fitted model to batches of questions."""
 
     def __init__(self, model: TableModel) -> None:
         self.model, self.table = model, model.table_

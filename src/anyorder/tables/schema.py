@@ -147,12 +147,7 @@ class TableSchema:
         raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
 
     def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
-        """Returns the schema with the ranges of numbers extended to rows trained on later.
-
-        Args:
-            x: Codes from `encode`. Shape ``(rows, columns)``.
-            have: False where a value is missing. Shape ``(rows, vars)``.
-        """
+        """Returns the schema with the ranges of numbers extended to `x`, rows trained on later."""
         query = tuple(
             column.widened(x[have[:, place], place].double().numpy())
             if isinstance(column, NumberColumn)
@@ -168,10 +163,6 @@ class TableSchema:
 
         A column that the frame lacks is missing in every row; one that the model does not know is
         ignored. Dtypes may differ from training as long as the values can be parsed.
-
-        Args:
-            frame: Rows to encode.
-            needs: Columns that the frame must have.
 
         Returns:
             `x` of float32, shape ``(rows, variables)``, and `missing`, shape ``(rows, N)``.
@@ -190,12 +181,7 @@ class TableSchema:
     def decode(
         self, x: Tensor | NDArray[Any], missing: Tensor | NDArray[Any] | None = None
     ) -> pd.DataFrame:
-        """Returns the frame of codes: all columns in their order and dtypes.
-
-        Args:
-            x: Codes. Shape ``(rows, variables)``.
-            missing: Cells to leave empty. Shape ``(rows, N)``.
-        """
+        """Returns the frame of codes, all columns in their order and dtypes; `missing` cells are empty."""
         codes, gaps = _array(x), None if missing is None else _array(missing).astype(bool)
         found: dict[str, pd.Series] = {}
         for place, column in enumerate(self.query):
@@ -227,11 +213,7 @@ class TableSchema:
         return torch.from_numpy(factors)
 
     def in_units(self, codes: Tensor) -> Tensor:
-        """Converts codes of the query columns of numbers to their units.
-
-        Args:
-            codes: Codes of these columns. Shape ``(rows, numbers)``.
-        """
+        """Converts codes ``(rows, numbers)`` of the query columns of numbers to their units."""
         columns = [column for column in self.query if isinstance(column, NumberColumn)]
         each = zip(columns, codes.T.cpu().numpy(), strict=True)
         found = [torch.from_numpy(column.numbers(values)) for column, values in each]

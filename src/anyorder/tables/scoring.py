@@ -95,14 +95,7 @@ def worker_pool(*, workers: int = 1, cluster: str | None = None) -> Iterator[Wor
 def in_order(
     client: Any, function: Callable[[Item], Result], parts: Iterable[Item], *, ahead: int
 ) -> Iterator[Result]:
-    """Yields the results of workers in the order of the parts.
-
-    Args:
-        client: Dask client.
-        function: Function of a part.
-        parts: Parts, read as they are needed.
-        ahead: Greatest number of parts in flight.
-    """
+    """Yields the results of workers in the order of the parts, at most `ahead` in flight."""
     in_flight: deque[Any] = deque()
     for part in parts:
         in_flight.append(client.submit(function, part, retries=RETRIES, pure=False))
@@ -232,13 +225,7 @@ def table_run(run: Path) -> tuple[TableSchema, str]:
 
 @dataclass(frozen=True)
 class Completion:
-    """Imputes the missing values of a part.
-
-    Args:
-        run: Folder of the model.
-        draws: Number of imputations.
-        how: Method of imputation, as for `TableModel.impute`.
-    """
+    """Imputes the missing values of a part."""
 
     run: str
     draws: int
