@@ -181,7 +181,7 @@ class TableSchema:
     def decode(
         self, x: Tensor | NDArray[Any], missing: Tensor | NDArray[Any] | None = None
     ) -> pd.DataFrame:
-        """Returns the frame of codes, all columns in their order and dtypes; `missing` cells are empty."""
+        """Returns the frame of codes, with its columns and dtypes; `missing` cells are empty."""
         codes, gaps = _array(x), None if missing is None else _array(missing).astype(bool)
         found: dict[str, pd.Series] = {}
         for place, column in enumerate(self.query):
