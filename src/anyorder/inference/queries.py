@@ -25,8 +25,7 @@ from torch import Tensor
 
 from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
 from anyorder.heads.distributions import Distribution
-from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.walks import walk
+from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom
 from anyorder.lattice.random_sets import source_device, uniform
 from anyorder.networks.paths import path_lists

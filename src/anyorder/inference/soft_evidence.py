@@ -16,9 +16,8 @@ from torch import Tensor
 
 from anyorder.errors import QueryError, check_count
 from anyorder.heads.distributions import DRAWN_EDGE, Distribution
-from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.inference.queries import answering, checked_query
-from anyorder.inference.walks import walk
 from anyorder.lattice.random_sets import uniform
 
 
