@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.diagnostics.check import Check, check_model
-from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.diagnostics.check import Check
+from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
@@ -22,9 +22,9 @@ from anyorder.errors import (
     check_choice,
     check_count,
     check_flag,
-    check_seed,
     renamed,
 )
+from anyorder.estimator import LevelEstimator
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.heads.distributions import Conditionals
 from anyorder.heads.levels import LogisticLevelConditionals
@@ -56,15 +56,8 @@ from anyorder.lattice.random_sets import seeded
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.patch_path_transformer import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
-from anyorder.training.loop import fit
-from anyorder.training.losses import PathLoss
-from anyorder.training.settings import (
-    Device,
-    TrainingSettings,
-    check_device,
-    training_settings,
-)
+from anyorder.saving.checkpoint import SavedModel, save_model
+from anyorder.training.settings import Device, TrainingSettings, check_device
 from anyorder.variables import Schema
 
 Order = Literal["interleaved", "raster", "strided"]
@@ -152,7 +145,7 @@ EVALUATED = 256
 """Default number of images of an evaluation and of a check."""
 
 
-class ImageAnswers:
+class ImageAnswers(LevelEstimator):
     """Queries of a model of images.
 
     Images are arrays ``(height, width)`` or ``(height, width, channels)`` of whole numbers, the
@@ -161,7 +154,6 @@ class ImageAnswers:
 
     shape_: Shape | None
     levels_: int
-    model_: AnyOrderModel | None
 
     def log_prob(
         self, images: Any, *, query: Hole | None = None, given: Hole | None = None
@@ -262,13 +254,7 @@ class ImageAnswers:
             rows: Greatest number of images, the first ones.
             random_state: Seed of the sets that are queried; None is 0.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), self._several(images, rows)
-        return {
-            "joint": joint_bits(model, x),
-            "marginal": marginal_bits(model, x, seed=seed),
-            "conditional": conditional_bits(model, x, seed=seed),
-        }
+        return self._bits(self._several(images, rows), random_state)
 
     @renamed(seed="random_state")
     def check(
@@ -290,20 +276,11 @@ class ImageAnswers:
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        x = self._several(images, rows)
-        missing = torch.zeros(x.shape, dtype=torch.bool)
-        return check_model(self.fitted(), x, missing, seed=seed, progress=progress)
+        return self._check(self._several(images, rows), random_state, progress=progress)
 
     def _several(self, images: Any, rows: int) -> Tensor:
         check_count("rows", rows)
         return self._read(images.test if isinstance(images, Images) else images)[0][:rows]
-
-    def fitted(self) -> AnyOrderModel:
-        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
-        if self.model_ is None:
-            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
-        return self.model_
 
     def fitted_shape(self) -> Shape:
         """Returns height, width and channels of the images that it was fitted to."""
@@ -385,6 +362,7 @@ class ImageModel(ImageAnswers):
     """
 
     domain: ClassVar[str] = "image"
+    defaults: ClassVar[TrainingSettings] = IMAGE_SETTINGS
 
     def __init__(
         self,
@@ -430,17 +408,6 @@ class ImageModel(ImageAnswers):
             f"{self.model_.num_parameters:,} weights>"
         )
 
-    def training_settings(self) -> TrainingSettings:
-        """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            IMAGE_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
-
     @renamed(progress="self.progress")
     def fit(self, images: Any, *, turns: bool = False, folder: str | Path | None = None) -> Self:
         """Fits the model to images, from the start: an earlier fit is dropped.
@@ -452,23 +419,20 @@ class ImageModel(ImageAnswers):
             turns: If True, images are rotated by quarters and flipped at random in training.
             folder: Folder for checkpoints; the same call resumes from the last one.
         """
-        settings = self.training_settings()
+        self.training_settings()  # checked again: attributes may have been set
         found = images if isinstance(images, Images) else from_array(images)
         check_affordable(found.shape, self.patch)
         law = self._law(found.shape)
         model = self._build(found)
-        valid = to_x(found.valid[:VALID_ROWS])
-        fit(
+        self._train(
             model,
             ImageRows(found.train, turns=check_flag("turns", turns)),
-            PathLoss(law),
-            settings=settings,
-            valid=lambda trained: conditional_bits(trained, valid).value,
+            law,
+            valid=to_x(found.valid[:VALID_ROWS]),
             folder=folder,
             notes=self._notes(found.shape, found.levels),
-            progress=self.progress,
         )
-        self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
+        self.model_, self.shape_, self.levels_ = model, found.shape, found.levels
         return self
 
     @property
@@ -494,19 +458,7 @@ class ImageModel(ImageAnswers):
         save_model(folder, self.fitted(), law=self.queries_, notes=notes)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: Device = None) -> "ImageModel":
-        """Loads a saved model, or the last checkpoint of a training.
-
-        Args:
-            folder: Folder that `save` wrote.
-            device: Device to load it to, as for `ImageModel`.
-        """
-        loaded = cls.from_saved(load_saved(folder, device=check_device(device)), folder)
-        loaded.device = device
-        return loaded
-
-    @classmethod
-    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "ImageModel":
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
         """Returns the model of what was read from a folder; `folder` is for messages only."""
         notes = saved.notes
         if notes.get("domain") != "image":

@@ -13,23 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.diagnostics.check import Check, check_model
-from anyorder.diagnostics.evaluation import (
-    Estimate,
-    RowSample,
-    conditional_bits,
-    joint_bits,
-    marginal_bits,
-)
+from anyorder.diagnostics.check import Check
+from anyorder.diagnostics.evaluation import Estimate, Sampling
 from anyorder.errors import (
     AnotherRunError,
     CheckpointError,
     ConfigError,
     QueryError,
     check_count,
-    check_seed,
     renamed,
 )
+from anyorder.estimator import LevelEstimator, evaluation_seed
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
@@ -39,29 +33,21 @@ from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import any_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
-from anyorder.training.loop import fit
-from anyorder.training.losses import PathLoss
-from anyorder.training.settings import (
-    Device,
-    TrainingSettings,
-    check_device,
-    training_settings,
-)
+from anyorder.training.settings import Device, TrainingSettings, check_device
 
 CHECKED_CHUNKS = 256
 """Default number of chunks of a check."""
 
 
-class TextAnswers:
+class TextAnswers(LevelEstimator):
     """Queries of a model of text."""
 
     length: int
     hole: str
     alphabet_: str
-    model_: AnyOrderModel | None
 
     @overload
     def log_prob(self, text: str, *, given: str | None = None) -> float: ...
@@ -206,13 +192,8 @@ class TextAnswers:
             rows: Number of chunks of `length` characters, spread evenly over it.
             random_state: Seed of the sets that are queried; None is 0.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
-        return {
-            "joint": joint_bits(model, x),
-            "marginal": marginal_bits(model, x, seed=seed),
-            "conditional": conditional_bits(model, x, seed=seed),
-        }
+        self.fitted()
+        return self._bits(chunks(self._codes(text), self.length, rows), random_state)
 
     @renamed(seed="random_state")
     def check(
@@ -234,11 +215,10 @@ class TextAnswers:
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
-        sample = RowSample(len(x), seed=seed)  # all of them, in random order
-        sample.add(x, torch.zeros(x.shape, dtype=torch.bool))
-        return check_model(model, sample.x, sample.missing, seed=seed, progress=progress)
+        self.fitted()
+        x = chunks(self._codes(text), self.length, rows)
+        shuffled = Sampling(len(x), seed=evaluation_seed(random_state)).keep(len(x))
+        return self._check(x[shuffled], random_state, progress=progress)
 
     def _codes(self, text: str | Text | Tensor) -> Tensor:
         if isinstance(text, Text):
@@ -251,12 +231,6 @@ class TextAnswers:
                 f"{type(text).__name__}."
             )
         return text
-
-    def fitted(self) -> AnyOrderModel:
-        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
-        if self.model_ is None:
-            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
-        return self.model_
 
     def read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Returns values of texts with holes, and True where known; both ``(batch, length)``."""
@@ -345,6 +319,7 @@ class TextModel(TextAnswers):
     """
 
     domain: ClassVar[str] = "text"
+    defaults: ClassVar[TrainingSettings] = TEXT_SETTINGS
 
     def __init__(
         self,
@@ -389,17 +364,6 @@ class TextModel(TextAnswers):
             f'alphabet {shown(self.alphabet_)}, hole "{self.hole}">'
         )
 
-    def training_settings(self) -> TrainingSettings:
-        """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            TEXT_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
-
     @renamed(progress="self.progress")
     def fit(self, text: Text, *, folder: str | Path | None = None) -> Self:
         """Fits the model to a text, from the start: an earlier fit is dropped.
@@ -435,21 +399,18 @@ class TextModel(TextAnswers):
             conditionals = CategoricalConditionals(schema, width=self.width)
         protocol = RemoveGreatest(lexicographic(self.length))
         model = AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
-        held_out = chunks(text.valid, self.length, VALID_ROWS)
         try:
-            fit(
+            self._train(
                 model,
                 Crops(text.train, self.length),
-                PathLoss(self.queries),
-                settings=settings,
-                valid=lambda trained: conditional_bits(trained, held_out).value,
+                self.queries,
+                valid=chunks(text.valid, self.length, VALID_ROWS),
                 folder=folder,
                 notes=self._notes(text.alphabet),
-                progress=self.progress,
             )
         except AnotherRunError as error:
             raise AnotherRunError(_in_words(str(error))) from None
-        self.model_, self.alphabet_ = model.eval(), text.alphabet
+        self.model_, self.alphabet_ = model, text.alphabet
         return self
 
     def _notes(self, alphabet: str) -> dict[str, Any]:
@@ -462,20 +423,17 @@ class TextModel(TextAnswers):
         save_model(folder, self.fitted(), law=self.queries, notes=notes)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: Device = None) -> "TextModel":
+    def load(cls, folder: str | Path, *, device: Device = None) -> Self:
         """Loads a saved model, or the last checkpoint of a training.
 
         Args:
             folder: Folder that `save` wrote; "shipped" is the model that comes with the package.
             device: Device to load it to, as for `TextModel`.
         """
-        place = SHIPPED if str(folder) == "shipped" else folder
-        loaded = cls.from_saved(load_saved(place, device=check_device(device)), folder)
-        loaded.device = device
-        return loaded
+        return super().load(SHIPPED if str(folder) == "shipped" else folder, device=device)
 
     @classmethod
-    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
         """Returns the model of what was read from a folder; `folder` is for messages only."""
         levels = saved.model.schema.variables[0].levels
         notes, alphabet = saved.notes, saved.notes.get("alphabet")
@@ -501,7 +459,7 @@ class TextModel(TextAnswers):
         return loaded
 
     @classmethod
-    def shipped(cls) -> "TextModel":
+    def shipped(cls) -> Self:
         """Loads the small model that comes with the package, of the text that ships with Python."""
         return cls.load(SHIPPED)
 
