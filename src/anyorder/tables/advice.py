@@ -15,8 +15,7 @@ import pandas as pd
 
 from anyorder.cli.console import shell, words
 from anyorder.cli.streams import STREAM
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS
 from anyorder.tables.model import TableModel

@@ -20,8 +20,7 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.lattice.random_sets import seeded
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import NumberColumn
+from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.engine import (
     Question,

@@ -23,8 +23,8 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.soft_evidence import SoftEvidence
 from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import CALENDAR, Column, NumberColumn, codes_up_to
+from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
+from anyorder.tables.engine import codes_up_to
 from anyorder.tables.numbers import PER_SECOND
 from anyorder.tables.parsing import FloatArray
 

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from anyorder.inference.model import AnyOrderModel
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import NumberColumn
+from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.engine import central_codes, level_probabilities
 from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema

@@ -28,9 +28,8 @@ from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.lattice.query_mixtures import renumbered
 from anyorder.saving.checkpoint import describe
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import CALENDAR, Column, NumberColumn, code_range
-from anyorder.tables.engine import Evidence
+from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
+from anyorder.tables.engine import Evidence, code_range
 from anyorder.tables.fitting import table_queries
 from anyorder.tables.parsing import days_of
 from anyorder.tables.schema import TableSchema, as_frame

@@ -24,8 +24,7 @@ from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.conditional import Answers, answers, described, positions
 from anyorder.tables.engine import Evidence, Question, log_prob_in_units, row_log_prob, sample_rows
 from anyorder.tables.model import TableModel

@@ -26,9 +26,15 @@ from anyorder.errors import (
     check_choice,
     nearest_or_all,
 )
-from anyorder.tables.categories import CategoryColumn, column_from
-from anyorder.tables.columns import Column, NumberColumn
-from anyorder.tables.parsing import BoolArray, FloatArray, as_dtype, marked, refuse_duplicates
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
+from anyorder.tables.numbers import Gaussianizer, Measurement
+from anyorder.tables.parsing import (
+    BoolArray,
+    FloatArray,
+    as_dtype,
+    marked,
+    refuse_duplicates,
+)
 from anyorder.tables.type_inference import COLUMN_TYPES, infer_column
 from anyorder.variables import Schema, Variable
 
@@ -442,3 +448,29 @@ def pyarrow_needed() -> Iterator[None]:
         raise ConfigError(
             'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
         ) from error
+
+
+def column_from(description: dict[str, Any]) -> Column:
+    """Reads what `Column.describe` wrote."""
+    try:
+        if description["column"] == NumberColumn.__name__:
+            return number_column_from(description)
+        if description["column"] != CategoryColumn.__name__:
+            raise KeyError(description["column"])
+        entries = {key: value for key, value in description.items() if key != "column"}
+        return CategoryColumn(**{**entries, "levels": tuple(entries["levels"])})
+    except (KeyError, TypeError) as error:
+        raise SchemaError(f"This is not a column written by anyorder ({error!r}).") from error
+
+
+def number_column_from(description: dict[str, Any]) -> NumberColumn:
+    """Reads what `NumberColumn.describe` wrote."""
+    entries = {key: value for key, value in description.items() if key != "column"}
+    spline = entries["gaussianizer"]
+    spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
+    entries["gaussianizer"] = Gaussianizer(**spline)
+    entries["measurement"] = Measurement(**entries["measurement"])
+    entries["seen"] = tuple(entries["seen"])
+    entries["atom_values"] = tuple(entries["atom_values"])
+    entries["atom_codes"] = tuple(entries["atom_codes"])
+    return NumberColumn(**entries)

@@ -39,8 +39,7 @@ from anyorder.errors import (
 from anyorder.lattice.masks import Bernoulli
 from anyorder.lattice.query_laws import ConditionalQueries
 from anyorder.tables.answers import CHECKED_ROWS, How
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column
+from anyorder.tables.columns import CategoryColumn, Column
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import (
