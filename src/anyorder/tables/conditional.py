@@ -20,7 +20,7 @@ from anyorder.cli.console import plain
 from anyorder.errors import ConfigError, QueryError, check_fraction
 from anyorder.heads.distributions import NODES, mean_rule
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.queries import SoftEvidence
 from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn

@@ -24,8 +24,16 @@ from anyorder.heads.categorical import Categorical
 from anyorder.heads.distributions import ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import GAIN_NODES, answering, log_prob, sample
-from anyorder.inference.soft_evidence import Interval, Levels, SoftEvidence, soft_evidence
+from anyorder.inference.queries import (
+    GAIN_NODES,
+    Interval,
+    Levels,
+    SoftEvidence,
+    answering,
+    log_prob,
+    sample,
+    soft_evidence,
+)
 from anyorder.inference.univariates import Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
 from anyorder.networks.paths import alike

@@ -22,7 +22,7 @@ from anyorder.errors import (
     check_choice,
     nearest_or_all,
 )
-from anyorder.inference.soft_evidence import Interval, Levels
+from anyorder.inference.queries import Interval, Levels
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anyorder.cli.console import plain, records
 from anyorder.errors import AnyOrderError, QueryError
-from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.queries import SoftEvidence
 from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
