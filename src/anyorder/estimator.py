@@ -6,7 +6,7 @@ A domain says how its data become rows and which network reads them.
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,11 +15,7 @@ from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
 from anyorder.errors import QueryError, check_seed
 from anyorder.inference.model import AnyOrderModel
-from anyorder.lattice.query_laws import QueryLaw
 from anyorder.saving.checkpoint import SavedModel, load_saved
-from anyorder.training.batches import TrainingData
-from anyorder.training.loop import fit
-from anyorder.training.losses import PathLoss
 from anyorder.training.settings import (
     Device,
     TrainingSettings,
@@ -74,29 +70,6 @@ class LevelEstimator(ABC):
     @abstractmethod
     def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
         """Returns the model of what was read from a folder; `folder` is for messages only."""
-
-    def _train(
-        self,
-        model: AnyOrderModel,
-        data: TrainingData,
-        law: QueryLaw,
-        *,
-        valid: Tensor,
-        folder: str | Path | None,
-        notes: dict[str, Any],
-    ) -> AnyOrderModel:
-        """Trains a model, stopped early by the conditional bits of `valid` rows."""
-        fit(
-            model,
-            data,
-            PathLoss(law),
-            settings=self.training_settings(),
-            valid=lambda trained: conditional_bits(trained, valid).value,
-            folder=folder,
-            notes=notes,
-            progress=self.progress,
-        )
-        return model.eval()
 
     def _bits(self, x: Tensor, random_state: int | None) -> dict[str, Estimate]:
         """Returns the bits of joints, marginals and conditionals of rows."""
