@@ -128,9 +128,6 @@ class NumberColumn(Column):
     """A column of numbers, dates, times or durations.
 
     Args:
-        name: Name of the column.
-        missing_share: Fraction of missing values in training.
-        context: True if the column is always given.
         measurement: Conversion of its values to float64 numbers.
         gaussianizer: Conversion of these numbers to codes.
         seen: Least and greatest number in training.
@@ -153,14 +150,7 @@ class NumberColumn(Column):
         context: bool = False,
         form: str = "",
     ) -> "NumberColumn":
-        """Fits a column to a series of numbers or times with at least one value.
-
-        Args:
-            series: Values; its name is that of the column.
-            missing_share: Fraction of missing values.
-            context: True if the column is always given.
-            form: Form of dates that are text, if it is not ISO 8601.
-        """
+        """Fits a column to a series with a value or more; `form` is that of dates that are text."""
         name = str(series.name)
         measurement = replace(Measurement.of(series, name), form=form)
         numbers = measurement.numbers(series, name, SchemaError)
@@ -362,10 +352,9 @@ MANY_LEVELS = 1000
 class CategoryColumn(Column):
     """A column that takes one of a list of levels.
 
+    A context column has one more level, for missing values.
+
     Args:
-        name: Name of the column.
-        missing_share: Fraction of missing values in training.
-        context: True if the column is always given; it then has a level for missing values.
         levels: Levels in the order of their codes.
         dtype_name: The pandas dtype of decoded values.
         level_dtype: The dtype of the categories of pandas' "category".
