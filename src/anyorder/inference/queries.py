@@ -25,11 +25,18 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from anyorder.errors import QueryError, check_choice, check_count, check_disjoint, check_sets
+from anyorder.errors import (
+    QueryError,
+    check_choice,
+    check_count,
+    check_disjoint,
+    check_generator,
+    check_sets,
+)
 from anyorder.heads.distributions import DRAWN_EDGE, Distribution
 from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom
-from anyorder.lattice.random_sets import source_device, uniform
+from anyorder.lattice.random_sets import uniform
 from anyorder.networks.paths import path_lists
 from anyorder.variables import Variable
 
@@ -110,7 +117,7 @@ def log_prob(
     check_count("orders", orders)
     if max_batch is not None:
         check_count("max_batch", max_batch)
-    source_device(generator)  # refuses what is no generator
+    check_generator(generator)
     protocol = model.protocol if protocol is None else protocol
     x, query, given = checked_query(model, x, query, given)
     if method == "ratio":
@@ -253,7 +260,7 @@ def sample(
     """
     check_choice("how", how, get_args(Draw))
     check_count("n", n)
-    source_device(generator)  # refuses what is no generator
+    check_generator(generator)
     if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise QueryError(
             f'`temperature` must be above 0 and finite; got {temperature!r}. Use how="greedy".'

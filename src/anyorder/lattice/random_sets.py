@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, QueryError, check_seed
+from anyorder.errors import ConfigError, QueryError, check_generator, check_seed
 
 BERNOULLI_BITS = 32
 """Random bits of a Bernoulli variable: probabilities are rounded to multiples of 2^-32."""
@@ -137,11 +137,7 @@ def rejection_sample(
 
 def source_device(generator: torch.Generator | None, *tensors: Tensor | None) -> torch.device:
     """Returns the device of the first tensor, else of the generator, else the CPU."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise ConfigError(
-            f"`generator` must be a torch.Generator; got {type(generator).__name__}. Make one with "
-            "torch.Generator().manual_seed(0)."
-        )
+    check_generator(generator)
     for tensor in tensors:
         if tensor is not None:
             return tensor.device
