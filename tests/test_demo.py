@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 
 from anyorder.cli.app import main
-from anyorder.demo import show
+from anyorder.demo import NEEDED, show
 from anyorder.demo import show as answer
 from anyorder.demo import show as digits
 from anyorder.demo import show as hidden
 from anyorder.demo import show as speed
 from anyorder.demo import show as table
-from anyorder.demo.cli import NEEDED
 from anyorder.report.sections import NATS
 
 

@@ -46,13 +46,7 @@ class Description(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table to print.
-
-    Args:
-        title: Title above it.
-        headings: Headings of its columns; the first holds words, the others numbers.
-        rows: Its cells.
-    """
+    """A table to print; the first column holds words, the others numbers."""
 
     title: str
     headings: Sequence[str]

@@ -144,6 +144,15 @@ def check_seed(value: object, name: str = "seed") -> int:
     return check_count(name, value, low=0, high=2**63 - 1)
 
 
+def check_generator(generator: object) -> None:
+    """Raises a `ConfigError` if it is neither None nor a source of randomness of torch."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ConfigError(
+            f"`generator` must be a torch.Generator; got {type(generator).__name__}. Make one with "
+            "torch.Generator().manual_seed(0)."
+        )
+
+
 def check_fraction(name: str, value: object) -> float:
     """Returns `value` as a float if it lies between 0 and 1, ends included."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)

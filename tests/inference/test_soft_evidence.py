@@ -7,12 +7,12 @@ import torch
 
 from anyorder.errors import QueryError
 from anyorder.heads.mixture import Mixture
-from anyorder.inference.queries import log_prob
-from anyorder.inference.soft_evidence import (
+from anyorder.inference.queries import (
     Interval,
     Levels,
     SoftEvidence,
     _truncated,
+    log_prob,
     soft_evidence,
 )
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic

@@ -17,7 +17,7 @@ import anyorder
 from anyorder.cli.app import main
 from anyorder.cli.runs import finished_step
 from anyorder.errors import CheckpointError, SchemaError
-from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.queries import SoftEvidence
 from anyorder.tables.ensemble import members_of
 from anyorder.tables.files import read_table, write_chunks
 from anyorder.tables.notation import quoted, read_given, read_queries, written_given

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anyorder.tables.columns import NumberColumn, code_range, codes_up_to
+from anyorder.tables.columns import NumberColumn
+from anyorder.tables.engine import code_range, codes_up_to
 
 ROWS = 3000
 BELL = np.random.default_rng(0).normal(500, 60, ROWS)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import QueryError, SchemaError
-from anyorder.tables.categories import CategoryColumn, column_from
-from anyorder.tables.columns import NumberColumn, repeated_values
+from anyorder.tables.columns import CategoryColumn, NumberColumn, repeated_values
+from anyorder.tables.schema import column_from
 from anyorder.tables.type_inference import infer_column
 
 RANDOM = np.random.default_rng(20221128)

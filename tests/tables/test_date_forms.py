@@ -9,7 +9,7 @@ import pytest
 
 from anyorder.cli.app import main
 from anyorder.errors import QueryError, SchemaError
-from anyorder.tables.categories import CategoryColumn
+from anyorder.tables.columns import CategoryColumn
 from anyorder.tables.parsing import as_iso, form_of, in_form, possible_orders
 from anyorder.tables.schema import TableSchema
 from anyorder.tables.type_inference import infer_column

@@ -214,7 +214,7 @@ app = App(
 )
 # By name: these packages are built on this one.
 app.command(
-    "anyorder.demo.cli:demo",
+    "anyorder.demo:demo",
     name="demo",
     help="Show what the package does, in two or three minutes and without any file of yours.",
 )

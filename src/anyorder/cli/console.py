@@ -151,12 +151,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def check_target(out: str | Path, *sources: str | Path | None) -> None:
-    """Raises a `ConfigError`, before the work, if `out` is a folder or one of the inputs.
-
-    Args:
-        out: File to write.
-        sources: Files that are read; links are followed.
-    """
+    """Raises a `ConfigError`, before the work, if `out` is a folder or one of the inputs."""
     if str(out) == STREAM:
         return
     if Path(out).is_dir():

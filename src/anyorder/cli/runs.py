@@ -121,12 +121,7 @@ def _check_shared(shared: FitOptions, *, width: int) -> None:
 
 
 def finished_step(folder: Path, *, stages: int | None = None) -> int | None:
-    """Returns the steps of a training that has ended; None if it goes on, or is not there.
-
-    Args:
-        folder: Folder of the training.
-        stages: Number of stages, of a training that may have several.
-    """
+    """Returns the steps of a training that has ended; None if it goes on, or is not there."""
     members = list(folder.glob("member-*")) or [folder]
     steps = [_ended(member, len(members), stages) for member in members]
     return None if None in steps else sum(filter(None, steps))

@@ -159,14 +159,7 @@ def penguins() -> pd.DataFrame:
 
 
 def answer_section(model: TableModel, run: Path, *, data: str, seed: int) -> Section:
-    """Answers the query of the command that is shown, beside the marginal distributions.
-
-    Args:
-        model: Fitted model.
-        run: Folder of the model.
-        data: Description of the rows.
-        seed: Seed of the samples that represent the interval.
-    """
+    """Answers the query of the command that is shown, beside the marginal distributions."""
     given = read_given(model.table_, GIVEN)
     mass, sex = (model.conditional(n, given=given, random_state=seed) for n in (MASS, SEX))
     any_mass, any_sex = model.conditional(MASS), model.conditional(SEX)

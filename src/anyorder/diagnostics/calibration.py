@@ -316,9 +316,6 @@ def effective_number(row: Tensor) -> float:
     With w predictions of a row it is (sum w)^2 / sum w^2. The fraction of PITs up to a number t has
     a variance of t (1 - t) over that if the predictions of a row are identical, as for a column
     that depends on no other, and less otherwise.
-
-    Args:
-        row: Index of the row of each prediction. Shape ``(predictions,)``.
     """
     counts = row.unique(return_counts=True)[1].double()
     return float(counts.sum().square() / counts.square().sum())

@@ -12,7 +12,8 @@ model has not (Limitations of the paper); these gaps measure how far it is from 
   encodes the two differently: evidence sees all other evidence, a value on the path sees those
   before it.
 
-Gaps are measured on random sets of the variables that a row has.
+Gaps are measured on random sets of the variables that a row has: `x` of shape ``(rows, columns)``
+holds the values, `have` of shape ``(rows, vars)`` is True for the variables, two or more a row.
 """
 
 import math
@@ -121,17 +122,7 @@ def verdict(size: float, small: str, middle: str, large: str) -> str:
 def path_differences(
     model: AnyOrderModel, x: Tensor, have: Tensor, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Returns log p(x_S) along a random order minus the same along the model's own path.
-
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        have: Variables that the rows have, two or more. Shape ``(rows, vars)``.
-        generator: Source of randomness for S, a set of two or more, and for the order.
-
-    Returns:
-        Shape ``(rows,)``.
-    """
+    """Returns log p(x_S) along a random order minus the same along the model's own path."""
     query = random_subsets(have, least=2, generator=generator)
     own, other = order_log_probs(model, x, query, orders=1, generator=generator)
     return other - own
@@ -228,12 +219,6 @@ def marginalisation_differences(
     The model answers p(x_S) without the variable j by construction. The difference is zero if j is
     the last variable of its path; elsewhere it depends on what was learned. Levels and atoms are
     summed one by one, a density is integrated (`_nodes`).
-
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        have: Variables that the rows have, two or more. Shape ``(rows, vars)``.
-        generator: Source of randomness for S and j.
 
     Returns:
         One difference for each row with a variable to sum out. Shape ``(at most rows,)``.
@@ -375,12 +360,7 @@ def walk_and_ratio(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns log p(x_i | x_e) by a walk from e, and as log p(x_i, x_e) - log p(x_e).
 
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        have: Variables that the rows have, two or more. Shape ``(rows, vars)``.
-        generator: Source of randomness for i, a cell with a probability rather than a density
-            where a row has one, and for e, one or more of the others.
+    i is a cell with a probability rather than a density, where a row has one.
 
     Returns:
         The walks, the ratios, and True for those that are probabilities. Shapes ``(rows,)``.
@@ -442,15 +422,6 @@ def encoding_differences(
 
     i is the last variable of a random set on the model's own path and e the rest of it, so that a
     model is trained for both. A masked network sees sets: there is no difference.
-
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        have: Variables that the rows have, two or more. Shape ``(rows, vars)``.
-        generator: Source of randomness for the set.
-
-    Returns:
-        Shape ``(rows,)``.
     """
     query = random_subsets(have, least=2, generator=generator)
     rank = model.protocol.rank(query, generator=generator)
@@ -496,13 +467,7 @@ class EncodingGap(Gap):
 
 
 def random_subsets(have: Tensor, *, least: int, generator: torch.Generator | None) -> Tensor:
-    """Samples a subset of the variables of each row, with uniform size from `least` up.
-
-    Args:
-        have: Variables that the rows have, `least` or more. Shape ``(rows, vars)``.
-        least: Smallest size.
-        generator: Source of randomness.
-    """
+    """Samples a subset of the variables of each row, with uniform size from `least` up."""
     available = have.sum(dim=1)
     share = uniform(available.shape, device=have.device, generator=generator)
     sizes = least + (share * (available - least + 1)).long()

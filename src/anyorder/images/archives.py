@@ -111,13 +111,7 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def pickled_bytes(raw: bytes, key: str, *, file: str) -> NDArray[np.uint8]:
-    """Returns the array of bytes that a pickled dict holds under `key`.
-
-    Args:
-        raw: The pickle, of Python 2 or 3.
-        key: Key of the dict.
-        file: Name of the file in errors.
-    """
+    """Returns the array of bytes that a pickled dict holds under `key`."""
     try:
         found = _Reader(io.BytesIO(raw), encoding="bytes").load()
     except SchemaError as error:

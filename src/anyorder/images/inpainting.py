@@ -120,10 +120,6 @@ def picture_hole(file: str | Path, size: Size) -> Hole:
 def hole_query(hole: Hole, shape: Shape | tuple[int, int, int]) -> Query:
     """Returns the query of a hole: its pixels in all channels, given all others.
 
-    Args:
-        hole: True for the queried pixels. Shape ``(height, width)``.
-        shape: Shape of the images.
-
     Returns:
         Two sets of shape ``(vars,)``, the same for all rows.
     """
@@ -210,13 +206,7 @@ def picture_grid(
 
 
 def with_titles(grid: Pixels, *, columns: int, gap: int = 4) -> Pixels:
-    """Adds the titles of the columns above a grid; returns it unchanged if they do not fit.
-
-    Args:
-        grid: Result of `picture_grid`.
-        columns: Number of columns.
-        gap: Screen pixels between columns.
-    """
+    """Adds the titles of the columns above a grid; returns it unchanged if they do not fit."""
     from PIL import Image, ImageDraw, ImageFont
 
     height, width, _ = grid.shape

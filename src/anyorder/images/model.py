@@ -1,7 +1,6 @@
 """ImageModel: fit images, then score any pixels given any others, inpaint holes, or sample.
 
-A model of images has a path network and a canonical order of its pixels. `ImageAnswers` holds the
-queries: likelihoods of pixels, inpainting, samples, bits.
+A model of images has a path network and a canonical order of its pixels.
 """
 
 from dataclasses import asdict
@@ -13,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.diagnostics.check import Check, check_model
-from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
+from anyorder.diagnostics.check import Check
+from anyorder.diagnostics.evaluation import Estimate, conditional_bits
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
@@ -22,9 +21,9 @@ from anyorder.errors import (
     check_choice,
     check_count,
     check_flag,
-    check_seed,
     renamed,
 )
+from anyorder.estimator import LevelEstimator
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.heads.distributions import Conditionals
 from anyorder.heads.levels import LogisticLevelConditionals
@@ -56,15 +55,10 @@ from anyorder.lattice.random_sets import seeded
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.patch_path_transformer import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
-from anyorder.training.settings import (
-    Device,
-    TrainingSettings,
-    check_device,
-    training_settings,
-)
+from anyorder.training.settings import Device, TrainingSettings, check_device
 from anyorder.variables import Schema
 
 Order = Literal["interleaved", "raster", "strided"]
@@ -102,16 +96,7 @@ def image_network(
     heads: int,
     patch: int | None = None,
 ) -> PathNetwork[Any]:
-    """Returns a path network with two-dimensional positions.
-
-    Args:
-        schema: The variables, one a pixel and channel, numbered as in `raster`.
-        shape: Height, width and channels.
-        layers: Number of blocks of the network.
-        width: Width of the network.
-        heads: Number of attention heads; must divide `width` into multiples of four.
-        patch: Side of the patches that are its tokens; None has a token for each variable.
-    """
+    """Returns a path network with two-dimensional positions; arguments as of `ImageModel`."""
     if patch is None:
         coordinates = pixel_coordinates(shape)
         return PathTransformer(
@@ -161,16 +146,226 @@ EVALUATED = 256
 """Default number of images of an evaluation and of a check."""
 
 
-class ImageAnswers:
-    """Queries of a model of images.
+Head = Literal["logits", "logistics"]
+
+IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
+"""Default training settings of images."""
+
+VALID_ROWS = 128
+"""Validation images for early stopping."""
+
+
+def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
+    """Returns the law of "any" for images: half of the queries are rectangles, given the rest.
+
+    The others are marginals of random pixels, and the rest given random pixels: holes that people
+    make are in one piece, and random sets of pixels hardly ever are. Training weights a query by
+    its number of pixels, which for rectangles is small.
+    """
+    height, width, channels = shape
+    n = height * width * channels
+    around = Rectangle(height, width, channels, inside=False)
+    laws = [as_query_law(UniformCardinality(n)), ConditionalQueries(n)]
+    return MixtureQueries([*laws, ConditionalQueries(n, around)], [0.25, 0.25, 0.5])
+
+
+class ImageModel(LevelEstimator):
+    """A model of images of one shape that answers p(these pixels | those pixels).
 
     Images are arrays ``(height, width)`` or ``(height, width, channels)`` of whole numbers, the
     codes of levels, or several of them along an axis in front.
+
+    Parameters are checked here, and again by `fit`, since attributes can be set in between.
+
+    Args:
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width` into multiples of four.
+        order: Canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
+            "strided" in rounds of every few pixels.
+        patch: Side of square patches; must divide height and width. A token of the network is then
+            a patch, with a small decoder inside, and the order goes patch by patch. None has a
+            token for each variable, which is affordable up to a thousand of them.
+        head: "logits", one per level; or "logistics", a mixture of ten over levels, which has fewer
+            weights and uses the order of the levels.
+        queries: Queries to train for: "any", or a query law over the variables.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes; None is 10.
+        settings: All training settings, in place of `IMAGE_SETTINGS` and `minutes`. `settings.seed`
+            takes the place of `random_state`.
+        progress: If True, a line on standard error shows how training goes.
+        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
+            is one.
+
+    Example:
+        >>> from anyorder.images.data import bundled_digits
+        >>> from anyorder.images.inpainting import half_hole
+        >>> digits = bundled_digits()
+        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
+        >>> model = ImageModel(layers=1, width=16, heads=2, settings=settings).fit(digits)
+        >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, random_state=0).shape
+        (3, 8, 8, 1)
     """
 
-    shape_: Shape | None
-    levels_: int
-    model_: AnyOrderModel | None
+    domain: ClassVar[str] = "image"
+    defaults: ClassVar[TrainingSettings] = IMAGE_SETTINGS
+
+    def __init__(
+        self,
+        *,
+        layers: int = 4,
+        width: int = 128,
+        heads: int = 4,
+        order: Order = "interleaved",
+        patch: int | None = None,
+        head: Head = "logits",
+        queries: QueryLaw | MaskDistribution | str = "any",
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
+        device: Device = None,
+    ) -> None:
+        self.layers, self.width, self.heads = layers, width, heads
+        check_choice("order", order, get_args(Order))
+        check_choice("head", head, get_args(Head))
+        if patch is not None and order != "interleaved":
+            raise ConfigError("`order` and `patch` exclude each other: patches have their own.")
+        self.patch = None if patch is None else check_count("patch", patch)
+        self.order, self.head = order, head
+        if isinstance(queries, str):
+            check_choice("queries", queries, ("any",))
+        self.queries = queries if isinstance(queries, str) else as_query_law(queries)
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress, self.device = progress, device
+        self.training_settings()  # checks them
+        self.model_: AnyOrderModel | None = None
+        self.shape_: Shape | None = None
+        self.levels_ = 0
+
+    def __repr__(self) -> str:
+        tokens = "" if self.patch is None else f" over patches of {self.patch}x{self.patch}"
+        network = f"{self.layers} layers of width {self.width}{tokens}"
+        if self.model_ is None or self.shape_ is None:
+            return f"<ImageModel: {network}, not fitted>"
+        height, width, channels = self.shape_
+        return (
+            f"<ImageModel: {height}x{width}x{channels} in {self.levels_} levels, {network}, "
+            f"{self.model_.num_parameters:,} weights>"
+        )
+
+    @renamed(progress="self.progress")
+    def fit(self, images: Any, *, turns: bool = False, folder: str | Path | None = None) -> Self:
+        """Fits the model to images, from the start: an earlier fit is dropped.
+
+        Args:
+            images: Images from `load_images`, `load_image_folder` or `bundled_digits`; or an array
+                ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1 for
+                training, validation and `evaluate`.
+            turns: If True, images are rotated by quarters and flipped at random in training.
+            folder: Folder for checkpoints; the same call resumes from the last one.
+        """
+        settings = self.training_settings()
+        found = images if isinstance(images, Images) else from_array(images)
+        check_affordable(found.shape, self.patch)
+        law = self._law(found.shape)
+        model = self._build(found)
+        valid = to_x(found.valid[:VALID_ROWS])
+        fit(
+            model,
+            ImageRows(found.train, turns=check_flag("turns", turns)),
+            PathLoss(law),
+            settings=settings,
+            valid=lambda trained: conditional_bits(trained, valid).value,
+            folder=folder,
+            notes=self._notes(found.shape, found.levels),
+            progress=self.progress,
+        )
+        self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The parameters of the network."""
+        return {
+            "layers": self.layers,
+            "width": self.width,
+            "heads": self.heads,
+            "order": self.order,
+            "patch": self.patch,
+            "head": self.head,
+        }
+
+    @property
+    def queries_(self) -> QueryLaw:
+        """The query law that it was trained for."""
+        return self._law(self.fitted_shape())
+
+    def save(self, folder: str | Path) -> None:
+        """Saves the model with its query law."""
+        notes = self._notes(self.fitted_shape(), self.levels_)
+        save_model(folder, self.fitted(), law=self.queries_, notes=notes)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
+        """Returns the model of what was read from a folder; `folder` is for messages only."""
+        notes = saved.notes
+        if notes.get("domain") != "image":
+            raise CheckpointError(f'"{folder}" does not hold a model of images.')
+        try:
+            settings = TrainingSettings(**notes["settings"])
+            trained: dict[str, Any] = {"random_state": settings.seed, "settings": settings}
+            loaded = cls(queries=saved.law or "any", **trained, **notes["options"])
+            shape = Shape(*(check_count("shape", size) for size in notes["shape"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f'"{folder}" was altered, or written by another version ({error!r}).'
+            ) from error
+        levels = saved.model.schema.variables[0].num_levels
+        if saved.model.schema != image_schema(shape, levels):
+            raise CheckpointError(f'"{folder}" was altered: its shape is not that of its model.')
+        loaded.model_, loaded.shape_, loaded.levels_ = saved.model, shape, levels
+        return loaded
+
+    def _law(self, shape: Shape) -> QueryLaw:
+        if isinstance(self.queries, str):
+            return image_queries(shape)
+        if self.queries.num_variables != shape.num_variables:
+            raise ConfigError(
+                f"`queries` must be a law over the {shape.num_variables} variables of an image; it "
+                f"is over {self.queries.num_variables}."
+            )
+        return self.queries
+
+    def _build(self, images: Images) -> AnyOrderModel:
+        schema = image_schema(images.shape, images.levels)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.training_settings().seed)
+            network = image_network(
+                schema,
+                images.shape,
+                layers=self.layers,
+                width=self.width,
+                heads=self.heads,
+                patch=self.patch,
+            )
+            conditionals = self._conditionals(schema)
+        protocol = RemoveGreatest(image_order(self.order, images.shape, patch=self.patch))
+        return AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
+
+    def _conditionals(self, schema: Schema) -> Conditionals:
+        if self.head == "logits":
+            return CategoricalConditionals(schema, width=self.width)
+        return LogisticLevelConditionals(schema, width=self.width)
+
+    def _notes(self, shape: Shape, levels: int) -> dict[str, Any]:
+        return {
+            "domain": "image",
+            "shape": list(shape),
+            "levels": levels,
+            "options": self.options,
+            "settings": asdict(self.training_settings()),
+        }
 
     def log_prob(
         self, images: Any, *, query: Hole | None = None, given: Hole | None = None
@@ -271,13 +466,7 @@ class ImageAnswers:
             rows: Greatest number of images, the first ones.
             random_state: Seed of the sets that are queried; None is 0.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), self._several(images, rows)
-        return {
-            "joint": joint_bits(model, x),
-            "marginal": marginal_bits(model, x, seed=seed),
-            "conditional": conditional_bits(model, x, seed=seed),
-        }
+        return self._bits(self._several(images, rows), random_state)
 
     @renamed(seed="random_state")
     def check(
@@ -299,20 +488,11 @@ class ImageAnswers:
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        x = self._several(images, rows)
-        missing = torch.zeros(x.shape, dtype=torch.bool)
-        return check_model(self.fitted(), x, missing, seed=seed, progress=progress)
+        return self._check(self._several(images, rows), random_state, progress=progress)
 
     def _several(self, images: Any, rows: int) -> Tensor:
         check_count("rows", rows)
         return self._read(images.test if isinstance(images, Images) else images)[0][:rows]
-
-    def fitted(self) -> AnyOrderModel:
-        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
-        if self.model_ is None:
-            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
-        return self.model_
 
     def fitted_shape(self) -> Shape:
         """Returns height, width and channels of the images that it was fitted to."""
@@ -333,244 +513,3 @@ class ImageAnswers:
                 f"shape {pixels.shape[1:]}."
             )
         return to_x(pixels), one
-
-
-Head = Literal["logits", "logistics"]
-
-IMAGE_SETTINGS = TrainingSettings(minutes=10, batch=16, learning_rate=2e-3)
-"""Default training settings of images."""
-
-VALID_ROWS = 128
-"""Validation images for early stopping."""
-
-
-def image_queries(shape: Shape | tuple[int, int, int]) -> QueryLaw:
-    """Returns the law of "any" for images: half of the queries are rectangles, given the rest.
-
-    The others are marginals of random pixels, and the rest given random pixels: holes that people
-    make are in one piece, and random sets of pixels hardly ever are. Training weights a query by
-    its number of pixels, which for rectangles is small.
-    """
-    height, width, channels = shape
-    n = height * width * channels
-    around = Rectangle(height, width, channels, inside=False)
-    laws = [as_query_law(UniformCardinality(n)), ConditionalQueries(n)]
-    return MixtureQueries([*laws, ConditionalQueries(n, around)], [0.25, 0.25, 0.5])
-
-
-class ImageModel(ImageAnswers):
-    """A model of images of one shape that answers p(these pixels | those pixels).
-
-    Parameters are checked here, and again by `fit`, since attributes can be set in between.
-
-    Args:
-        layers: Number of blocks of the network.
-        width: Width of the network.
-        heads: Number of attention heads; must divide `width` into multiples of four.
-        order: Canonical order: "interleaved" pixel by pixel, "raster" channel by channel,
-            "strided" in rounds of every few pixels.
-        patch: Side of square patches; must divide height and width. A token of the network is then
-            a patch, with a small decoder inside, and the order goes patch by patch. None has a
-            token for each variable, which is affordable up to a thousand of them.
-        head: "logits", one per level; or "logistics", a mixture of ten over levels, which has fewer
-            weights and uses the order of the levels.
-        queries: Queries to train for: "any", or a query law over the variables.
-        random_state: Seed of everything random in training; None is 0.
-        minutes: Training budget in minutes; None is 10.
-        settings: All training settings, in place of `IMAGE_SETTINGS` and `minutes`. `settings.seed`
-            takes the place of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
-        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
-            is one.
-
-    Example:
-        >>> from anyorder.images.data import bundled_digits
-        >>> from anyorder.images.inpainting import half_hole
-        >>> digits = bundled_digits()
-        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
-        >>> model = ImageModel(layers=1, width=16, heads=2, settings=settings).fit(digits)
-        >>> model.inpaint(digits.test[0], half_hole((8, 8), "bottom"), n=3, random_state=0).shape
-        (3, 8, 8, 1)
-    """
-
-    domain: ClassVar[str] = "image"
-
-    def __init__(
-        self,
-        *,
-        layers: int = 4,
-        width: int = 128,
-        heads: int = 4,
-        order: Order = "interleaved",
-        patch: int | None = None,
-        head: Head = "logits",
-        queries: QueryLaw | MaskDistribution | str = "any",
-        random_state: int | None = 0,
-        minutes: float | None = None,
-        settings: TrainingSettings | None = None,
-        progress: bool = False,
-        device: Device = None,
-    ) -> None:
-        self.layers, self.width, self.heads = layers, width, heads
-        check_choice("order", order, get_args(Order))
-        check_choice("head", head, get_args(Head))
-        if patch is not None and order != "interleaved":
-            raise ConfigError("`order` and `patch` exclude each other: patches have their own.")
-        self.patch = None if patch is None else check_count("patch", patch)
-        self.order, self.head = order, head
-        if isinstance(queries, str):
-            check_choice("queries", queries, ("any",))
-        self.queries = queries if isinstance(queries, str) else as_query_law(queries)
-        self.random_state, self.minutes, self.settings = random_state, minutes, settings
-        self.progress, self.device = progress, device
-        self.training_settings()  # checks them
-        self.model_: AnyOrderModel | None = None
-        self.shape_: Shape | None = None
-        self.levels_ = 0
-
-    def __repr__(self) -> str:
-        tokens = "" if self.patch is None else f" over patches of {self.patch}x{self.patch}"
-        network = f"{self.layers} layers of width {self.width}{tokens}"
-        if self.model_ is None or self.shape_ is None:
-            return f"<ImageModel: {network}, not fitted>"
-        height, width, channels = self.shape_
-        return (
-            f"<ImageModel: {height}x{width}x{channels} in {self.levels_} levels, {network}, "
-            f"{self.model_.num_parameters:,} weights>"
-        )
-
-    def training_settings(self) -> TrainingSettings:
-        """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            IMAGE_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
-
-    @renamed(progress="self.progress")
-    def fit(self, images: Any, *, turns: bool = False, folder: str | Path | None = None) -> Self:
-        """Fits the model to images, from the start: an earlier fit is dropped.
-
-        Args:
-            images: Images from `load_images`, `load_image_folder` or `bundled_digits`; or an array
-                ``(count, height, width[, channels])`` of bytes, which is split 8 to 1 to 1 for
-                training, validation and `evaluate`.
-            turns: If True, images are rotated by quarters and flipped at random in training.
-            folder: Folder for checkpoints; the same call resumes from the last one.
-        """
-        settings = self.training_settings()
-        found = images if isinstance(images, Images) else from_array(images)
-        check_affordable(found.shape, self.patch)
-        law = self._law(found.shape)
-        model = self._build(found)
-        valid = to_x(found.valid[:VALID_ROWS])
-        fit(
-            model,
-            ImageRows(found.train, turns=check_flag("turns", turns)),
-            PathLoss(law),
-            settings=settings,
-            valid=lambda trained: conditional_bits(trained, valid).value,
-            folder=folder,
-            notes=self._notes(found.shape, found.levels),
-            progress=self.progress,
-        )
-        self.model_, self.shape_, self.levels_ = model.eval(), found.shape, found.levels
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The parameters of the network."""
-        return {
-            "layers": self.layers,
-            "width": self.width,
-            "heads": self.heads,
-            "order": self.order,
-            "patch": self.patch,
-            "head": self.head,
-        }
-
-    @property
-    def queries_(self) -> QueryLaw:
-        """The query law that it was trained for."""
-        return self._law(self.fitted_shape())
-
-    def save(self, folder: str | Path) -> None:
-        """Saves the model with its query law."""
-        notes = self._notes(self.fitted_shape(), self.levels_)
-        save_model(folder, self.fitted(), law=self.queries_, notes=notes)
-
-    @classmethod
-    def load(cls, folder: str | Path, *, device: Device = None) -> "ImageModel":
-        """Loads a saved model, or the last checkpoint of a training.
-
-        Args:
-            folder: Folder that `save` wrote.
-            device: Device to load it to, as for `ImageModel`.
-        """
-        loaded = cls.from_saved(load_saved(folder, device=check_device(device)), folder)
-        loaded.device = device
-        return loaded
-
-    @classmethod
-    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "ImageModel":
-        """Returns the model of what was read from a folder; `folder` is for messages only."""
-        notes = saved.notes
-        if notes.get("domain") != "image":
-            raise CheckpointError(f'"{folder}" does not hold a model of images.')
-        try:
-            settings = TrainingSettings(**notes["settings"])
-            trained: dict[str, Any] = {"random_state": settings.seed, "settings": settings}
-            loaded = cls(queries=saved.law or "any", **trained, **notes["options"])
-            shape = Shape(*(check_count("shape", size) for size in notes["shape"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f'"{folder}" was altered, or written by another version ({error!r}).'
-            ) from error
-        levels = saved.model.schema.variables[0].num_levels
-        if saved.model.schema != image_schema(shape, levels):
-            raise CheckpointError(f'"{folder}" was altered: its shape is not that of its model.')
-        loaded.model_, loaded.shape_, loaded.levels_ = saved.model, shape, levels
-        return loaded
-
-    def _law(self, shape: Shape) -> QueryLaw:
-        if isinstance(self.queries, str):
-            return image_queries(shape)
-        if self.queries.num_variables != shape.num_variables:
-            raise ConfigError(
-                f"`queries` must be a law over the {shape.num_variables} variables of an image; it "
-                f"is over {self.queries.num_variables}."
-            )
-        return self.queries
-
-    def _build(self, images: Images) -> AnyOrderModel:
-        schema = image_schema(images.shape, images.levels)
-        with torch.random.fork_rng():
-            torch.manual_seed(self.training_settings().seed)
-            network = image_network(
-                schema,
-                images.shape,
-                layers=self.layers,
-                width=self.width,
-                heads=self.heads,
-                patch=self.patch,
-            )
-            conditionals = self._conditionals(schema)
-        protocol = RemoveGreatest(image_order(self.order, images.shape, patch=self.patch))
-        return AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
-
-    def _conditionals(self, schema: Schema) -> Conditionals:
-        if self.head == "logits":
-            return CategoricalConditionals(schema, width=self.width)
-        return LogisticLevelConditionals(schema, width=self.width)
-
-    def _notes(self, shape: Shape, levels: int) -> dict[str, Any]:
-        return {
-            "domain": "image",
-            "shape": list(shape),
-            "levels": levels,
-            "options": self.options,
-            "settings": asdict(self.training_settings()),
-        }

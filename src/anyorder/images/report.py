@@ -25,16 +25,7 @@ def image_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
-    """Evaluates a model and returns its report.
-
-    Args:
-        model: Fitted model.
-        images: Images, of which the test part is read.
-        name: Name of the model.
-        training: Folder of its training, for the curve.
-        seed: Seed of samples and queries.
-        progress: If True, a line shows how far the check is.
-    """
+    """Evaluates a model and returns its report."""
     x = to_x(images.test[:EVALUATED])
     names = {"cell": "pixel", "dimension": "dimension"}
     evaluation = evaluation_sections(model, images, x, **names, seed=seed, progress=progress)

@@ -92,11 +92,7 @@ class Hole(NamedTuple):
 
 
 class ImageAnswering:
-    """Answers queries of a model of images.
-
-    Args:
-        model: Fitted model.
-    """
+    """Answers queries of a model of images."""
 
     def __init__(self, model: ImageModel) -> None:
         self.model, self.shape = model, model.fitted_shape()

@@ -129,13 +129,7 @@ class Mixing:
 
 @dataclass(frozen=True)
 class Levelled:
-    """Distributions of categories, many at once.
-
-    Args:
-        part: Distributions of flat edges.
-        mixing: Weights of the edges.
-        device: Device of `part`.
-    """
+    """Distributions of categories, many at once."""
 
     part: Categorical
     mixing: Mixing

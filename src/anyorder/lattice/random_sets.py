@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from anyorder.errors import ConfigError, QueryError, check_seed
+from anyorder.errors import ConfigError, QueryError, check_generator, check_seed
 
 BERNOULLI_BITS = 32
 """Random bits of a Bernoulli variable: probabilities are rounded to multiples of 2^-32."""
@@ -45,11 +45,6 @@ def bernoulli_sets(
     Each compares 32 random bits with the probability, so a 64-bit random word serves two of them:
     finer and faster than one float32 each, which has 24 random bits.
 
-    Args:
-        probability: Inclusion probability of each row. Shape ``(batch,)``.
-        num: Number of variables a row.
-        generator: Source of randomness.
-
     Returns:
         Booleans of shape ``(batch, num)``.
     """
@@ -65,11 +60,6 @@ def bernoulli_sets(
 
 def subsets(sizes: Tensor, within: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
     """Samples uniform subsets: row b holds ``sizes[b]`` members of the set ``within[b]``.
-
-    Args:
-        sizes: Sizes of the subsets, at most those of `within`. Shape ``(batch,)``.
-        within: Sets, booleans of shape ``(batch, vars)``.
-        generator: Source of randomness.
 
     Returns:
         Booleans of shape ``(batch, vars)``.
@@ -147,11 +137,7 @@ def rejection_sample(
 
 def source_device(generator: torch.Generator | None, *tensors: Tensor | None) -> torch.device:
     """Returns the device of the first tensor, else of the generator, else the CPU."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise ConfigError(
-            f"`generator` must be a torch.Generator; got {type(generator).__name__}. Make one with "
-            "torch.Generator().manual_seed(0)."
-        )
+    check_generator(generator)
     for tensor in tensors:
         if tensor is not None:
             return tensor.device

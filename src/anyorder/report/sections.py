@@ -278,12 +278,7 @@ def evaluation_sections(
 
 
 def calibration_sections(check: Check, *, seen: bool = False) -> list[Section]:
-    """Returns sections on calibration and on consistency.
-
-    Args:
-        check: The findings.
-        seen: True if the model was trained on these rows.
-    """
+    """Returns sections on calibration and on consistency."""
     rows = f"Evaluated on {check.rows:,} rows"
     blocks: list[Block] = [
         Words(f"{rows}. {SEEN}" if seen else f"{rows} that it should not have seen in training."),
@@ -304,13 +299,7 @@ def calibration_sections(check: Check, *, seen: bool = False) -> list[Section]:
 def evidence_section(
     found: Mapping[str, Estimate], cell: str, *, whole: Estimate | None = None
 ) -> Section:
-    """Returns the section on the value of evidence.
-
-    Args:
-        found: Surprise of a cell by how much is given.
-        cell: Name of a cell.
-        whole: Log-likelihood of a whole row, if no other section has it.
-    """
+    """Returns the section on the value of evidence."""
     first, last = (list(found.values())[place] for place in (0, -1))
     blocks: list[Block] = [
         Words(
@@ -331,14 +320,7 @@ def evidence_section(
 def training_section(
     training: Path | None, law: QueryLaw | None, names: Sequence[str], *, dimension: str
 ) -> Section:
-    """Returns the section on the query law and the training curves.
-
-    Args:
-        training: Folder of the training; None if there is none.
-        law: Query law of the training.
-        names: Names of the variables.
-        dimension: Unit that bits are divided by.
-    """
+    """Returns the section on the query law and the training curves."""
     blocks: list[Block] = [Words("It was trained for these queries:")]
     blocks.append(Points(describe_queries(law, names)))
     curves = read_curves(training)

@@ -248,13 +248,8 @@ NATS = {"conditional_nats": "the rest of an action", "whole_nats": "whole action
 class RobotStudy:
     """Trains and measures policies on demonstrations and in their environment.
 
-    A study is sent to other processes, so it holds the path of its data rather than the data.
-
-    Args:
-        scale: Sizes.
-        data: Path of the demonstrations; None is the toy kitchen.
-        cache: Folder of replayed demonstrations.
-        seed: Seed of the queries and of the episodes.
+    A study is sent to other processes, so it holds the path of its data rather than the data;
+    without one, the toy kitchen is the data.
     """
 
     scale: RobotScale

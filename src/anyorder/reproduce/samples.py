@@ -29,14 +29,7 @@ LINE = 70
 def samples(
     *, run: Path | None = None, data: Path | None = None, seed: int = 0, json: bool = False
 ) -> None:
-    """Prints three snippets: the text, the text with holes, and a fill.
-
-    Args:
-        run: Folder of a text model; by default the model that ships with the package.
-        data: File or folder of text8; by default the text that ships with Python.
-        seed: Seed of the holes and the fills.
-        json: Prints one JSON object.
-    """
+    """Prints three snippets: the text, the text with holes, and a fill."""
     check_seed(seed)
     model = TextModel.shipped() if run is None else TextModel.load(run)
     text = read_text(data)
@@ -66,14 +59,7 @@ IMAGES, COMPLETIONS = 2, 3
 
 
 def image_samples(run: Path, images: str, *, out: Path, seed: int = 0) -> None:
-    """Writes a grid of test images, their known parts and completions, for each kind of hole.
-
-    Args:
-        run: Folder of an image model.
-        images: Data set, as for `anyorder fit`.
-        out: Image file.
-        seed: Seed of the holes and of the completions.
-    """
+    """Writes a grid of test images, their known parts and completions, for each kind of hole."""
     check_seed(seed)
     model = ImageModel.load(run)
     found = images_for(model, images)

@@ -144,15 +144,7 @@ def joint_record(command: str, outcomes: Mapping[str, Outcome], paired: list[Pai
 def run_experiment(
     name: str, names: list[str], study: Study, folder: Path, options: ExperimentOptions
 ) -> Outcome:
-    """Trains the models that are not trained yet, and measures them.
-
-    Args:
-        name: Name of the experiment; its estimates go to files of this name.
-        names: Names of its models.
-        study: Data set and models.
-        folder: Folder that holds a folder for each model.
-        options: Options of the command.
-    """
+    """Trains the models that are not trained yet, and measures them."""
     settings = study.settings
     if options.minutes is not None:
         settings = replace(settings, steps=None, minutes=options.minutes)
@@ -172,14 +164,7 @@ def run_experiment(
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Trains and measures one model; can be sent to another process.
-
-    Args:
-        study: Data set and models.
-        settings: Training settings.
-        steps: Training steps of each model, if the settings count in minutes.
-        seed: Seed of the test queries.
-    """
+    """Trains and measures one model; can be sent to another process."""
 
     study: Study
     settings: TrainingSettings
@@ -272,13 +257,7 @@ def equal_steps(
 def kept_steps(
     path: Path, identity: dict[str, Any], measure: Callable[[], dict[str, int]]
 ) -> dict[str, int]:
-    """Reads the steps from a file, or measures and writes them if its identity differs.
-
-    Args:
-        path: JSON file.
-        identity: Data and settings that the steps depend on, in plain values.
-        measure: Measures the steps of each model.
-    """
+    """Reads the steps from a file, or measures and writes them if its identity differs."""
     plain = json.loads(json.dumps(identity))
     if path.exists():
         kept = json.loads(path.read_text())

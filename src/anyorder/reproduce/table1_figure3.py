@@ -120,9 +120,6 @@ class LastEdges(QueryLaw):
 
     This is insight (A) without (B): one edge for each set, but each set as often as it is queried,
     not as often as paths visit it. The paper does not define its ablation; this is our reading.
-
-    Args:
-        canonical_order: Permutation of the variables, least first.
     """
 
     def __init__(self, canonical_order: Sequence[int] | Tensor) -> None:
@@ -287,14 +284,7 @@ Measure = Callable[[AnyOrderModel, Tensor, int], dict[str, Estimate]]
 def run_text_experiment(
     name: str, entries: Mapping[str, Entry], measure: Measure, options: ExperimentOptions
 ) -> Outcome:
-    """Trains and measures the models of an experiment.
-
-    Args:
-        name: Name of the experiment.
-        entries: Models of the experiment.
-        measure: Computes the metrics.
-        options: Options of the command.
-    """
+    """Trains and measures the models of an experiment."""
     options.check(SCALES, entries)
     study = TextStudy(SCALES[options.scale], options.data, measure)
     names = options.models or list(entries)
@@ -303,13 +293,7 @@ def run_text_experiment(
 
 @dataclass(frozen=True)
 class TextStudy(Study):
-    """Builds, trains and measures models of one text.
-
-    Args:
-        scale: Sizes.
-        data: Path of the text; see `read_text`.
-        measurement: Computes the metrics.
-    """
+    """Builds, trains and measures models of one text."""
 
     scale: Scale
     data: Path | None

@@ -36,11 +36,6 @@ POOL = 100
 def papers_sampler(batch: int, num_variables: int, generator: torch.Generator) -> Tensor:
     """Samples training masks as appendix B of the paper does, step by step, at its cost.
 
-    Args:
-        batch: Number of masks.
-        num_variables: Number of variables N.
-        generator: Source of randomness.
-
     Returns:
         Shape ``(batch, num_variables)``.
     """
@@ -142,14 +137,7 @@ PAPER_ENTROPY = dict(zip(PAPER_LAWS, PAPER_ENTROPIES, strict=True))
 def table7(
     *, samples: int = PAPER_SAMPLES, seed: int = 0, json: bool = False, record: Path | None = None
 ) -> None:
-    """Prints Table 7 by enumeration and by simulation, beside the paper's numbers.
-
-    Args:
-        samples: Number of masks that are sampled from each law.
-        seed: Seed of the simulation.
-        json: Prints one JSON object in place of the table.
-        record: File to which the numbers are written with the command and the commit.
-    """
+    """Prints Table 7 by enumeration and by simulation, beside the paper's numbers."""
     check_count("samples", samples, high=10**10)
     check_seed(seed)
     check_record(record)

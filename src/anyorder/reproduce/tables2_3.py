@@ -172,13 +172,7 @@ def scale_of(name: str, dataset: str) -> ImageScale:
 
 @dataclass(frozen=True)
 class ImageStudy(Study):
-    """Builds, trains and measures models of one image data set.
-
-    Args:
-        dataset: Name of the data set; see `load_images`.
-        scale: Sizes.
-        data: Folder of the data sets; the bundled digits need none.
-    """
+    """Builds, trains and measures models of one image data set."""
 
     dataset: str
     scale: ImageScale

@@ -238,14 +238,7 @@ Queries = Callable[[int, int, int], dict[str, Query]]
 
 @dataclass(frozen=True)
 class UciStudy(Study):
-    """Builds, trains and measures models of one UCI data set.
-
-    Args:
-        dataset: Name of the data set; None is the table that ships with scikit-learn.
-        scale: Sizes.
-        data: Folder of the data sets.
-        queries: Queries of the test rows.
-    """
+    """Builds, trains and measures models of one UCI data set."""
 
     dataset: str | None
     scale: UciScale

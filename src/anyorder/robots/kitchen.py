@@ -176,11 +176,7 @@ _PLACES = np.random.default_rng(6).uniform(-0.8, 0.8, (len(SCORED), JOINTS))
 
 
 class ToyKitchen:
-    """Toy kitchen: nine joints that move by the action, and four tasks.
-
-    Args:
-        steps: Largest number of steps of an episode.
-    """
+    """Toy kitchen: nine joints that move by the action, and four tasks."""
 
     num_actions = JOINTS
 
@@ -370,14 +366,7 @@ def read_logs(path: str | Path) -> Logs:
 def replayed(
     logs: Logs, cache: str | Path, *, processes: int | None = None, progress: bool = False
 ) -> Demonstrations:
-    """Returns the demonstrations of logs, from `cache` if they were replayed before.
-
-    Args:
-        logs: Logs of `read_logs`.
-        cache: Folder with a file for each replay.
-        processes: Number of processes; one per core by default.
-        progress: Shows a progress bar on standard error.
-    """
+    """Returns the demonstrations of logs, from `cache` if they were replayed before."""
     file = Path(cache) / f"kitchen-{logs.digest()[:16]}.npz"
     if file.exists():
         return Demonstrations.load(file)

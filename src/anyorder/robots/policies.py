@@ -21,9 +21,8 @@ from anyorder.errors import CheckpointError, ConfigError, check_choice, check_co
 from anyorder.heads.distributions import Conditionals, stacked
 from anyorder.heads.mixture import MeanConditionals, MixtureConditionals
 from anyorder.heads.spline import SplineConditionals
-from anyorder.inference.model import AnyOrderModel
+from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.inference.queries import log_prob
-from anyorder.inference.walks import walk
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
 from anyorder.lattice.query_mixtures import MixtureQueries

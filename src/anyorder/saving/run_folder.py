@@ -100,8 +100,7 @@ def read_pair(folder: Path, kind: str) -> Pair:
 class RunFolder:
     """The checkpoints of one training run: the newest and the one before it.
 
-    Args:
-        folder: Folder of the run; created when something is saved.
+    The folder is created when something is saved.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -140,11 +139,7 @@ class RunFolder:
         return sorted((path.name for path in self.folder.glob("step-*")), reverse=True)
 
     def refuse_another(self, parts: Sequence[str] = ()) -> None:
-        """Refuses a folder that holds a run of another layout or of other parts.
-
-        Args:
-            parts: Subfolders that a run in parts uses; none for a run in one piece.
-        """
+        """Refuses a folder of another layout; `parts` are the subfolders of a run in parts."""
         inside = [*self.folder.glob("*/latest"), *self.folder.glob("*/*/latest")]
         found = {path.relative_to(self.folder).parts[0] for path in inside}
         if (parts and self.names()) or not found <= set(parts):

@@ -188,12 +188,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class Dispatcher:
-    """Hands the queries of a request to the batcher, within the time limit of the request.
-
-    Args:
-        batcher: Batcher of the model.
-        limits: Limits of a request.
-    """
+    """Hands the queries of a request to the batcher, within the time limit of the request."""
 
     def __init__(self, batcher: Batcher, limits: Limits) -> None:
         self.batcher, self.limits = batcher, limits

@@ -15,12 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class RefusalError(Exception):
-    """A request that is not answered.
-
-    Args:
-        status: HTTP status, 400 to 499.
-        sentence: Reason and remedy.
-    """
+    """A request that is not answered."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

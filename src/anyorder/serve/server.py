@@ -72,12 +72,7 @@ class PromptProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, which calls back when it listens, and ends at once on a second Ctrl-C.
-
-    Args:
-        config: Uvicorn's configuration.
-        ready: Called with the port once it listens.
-    """
+    """Uvicorn's server, which calls back when it listens, and ends at once on a second Ctrl-C."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[int], None]) -> None:
         super().__init__(config)
@@ -110,15 +105,6 @@ def serve_run(
     """Serves the model of a folder until it is stopped; see `anyorder serve --help`.
 
     A request that was accepted is answered before the server ends.
-
-    Args:
-        run: Run folder.
-        host: Address to listen at.
-        port: Port; 0 takes any that is free.
-        token: Token that requests must bear; needed at an address that others reach.
-        tell: Called with sentences for the user.
-        show: If True, open the page in a browser.
-        limits: Limits of a request.
     """
     check_count("port", port, low=0, high=65_535)
     check_token(host, token)

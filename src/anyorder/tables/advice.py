@@ -15,8 +15,7 @@ import pandas as pd
 
 from anyorder.cli.console import shell, words
 from anyorder.cli.streams import STREAM
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS
 from anyorder.tables.model import TableModel
@@ -98,12 +97,7 @@ def _is_identifier(column: Column, values: pd.Series) -> bool:
 
 
 def decimal_warnings(dialect: Dialect | None, *, declared: bool) -> Iterator[ColumnWarning]:
-    """Yields warnings about the decimal separators of a CSV file, one for all columns alike.
-
-    Args:
-        dialect: Dialect of the file; None for another format.
-        declared: True if the user gave the decimal separator.
-    """
+    """Yields warnings about the decimal separators of a CSV file, one for all columns alike."""
     found = Decimals() if dialect is None or declared else dialect.decimals
     supposed = {name: cell for name, cell in found.doubtful.items() if name in found.signs}
     if found.undecided:
@@ -149,10 +143,6 @@ def _all(columns: Mapping[str, Cell]) -> str:
 
 def remedy(found: Sequence[ColumnWarning], types: Mapping[str, str]) -> str | None:
     """Returns how to fit again without the columns that warnings advise to leave out.
-
-    Args:
-        found: The warnings.
-        types: Types that were declared, by column.
 
     Example:
         >>> remedy([ColumnWarning("...", "k")], {})
@@ -258,12 +248,7 @@ LATE_GAIN = 0.02
 
 
 def ending(fit: Fit, training: Path) -> str:
-    """Describes why a training ended, and whether more time would pay.
-
-    Args:
-        fit: Outcome of the training; of an ensemble, that of its last member.
-        training: Folder with the metrics, or with those of the ensemble members.
-    """
+    """Describes why a training ended, and whether more time would pay."""
     gains = [late_gain(file) for file in _metrics(training) if file.exists()]
     if gains and mean(gains) >= LATE_GAIN:
         return (

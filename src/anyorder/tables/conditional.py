@@ -20,11 +20,11 @@ from anyorder.cli.console import plain
 from anyorder.errors import ConfigError, QueryError, check_fraction
 from anyorder.heads.distributions import NODES, mean_rule
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.queries import SoftEvidence
 from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import CALENDAR, Column, NumberColumn, codes_up_to
+from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
+from anyorder.tables.engine import codes_up_to
 from anyorder.tables.numbers import PER_SECOND
 from anyorder.tables.parsing import FloatArray
 
@@ -362,13 +362,7 @@ class Conditional:
 def answers(
     conditionals: Sequence[Conditional], found: Sequence[dict[str, Any]], warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the JSON form of distributions given one evidence, `Answers`.
-
-    Args:
-        conditionals: The distributions.
-        found: Their JSON forms, from `described`.
-        warnings: Warnings about them.
-    """
+    """Returns the JSON form of distributions given one evidence, `Answers`."""
     size = min((one.effective_sample_size for one in conditionals), default=math.inf)
     names = [one.column.name for one in conditionals]
     columns = dict(zip(names, found, strict=True))

@@ -139,11 +139,6 @@ def with_points(frame: pd.DataFrame, decimals: Decimals, *, text: Collection[str
 
     pandas parses columns that are nothing but numbers. These are the columns with thousands
     separators, and those with a word among the numbers, which type inference refuses later.
-
-    Args:
-        frame: Frame as pandas read it.
-        decimals: Decimal separators of the file.
-        text: Columns that are kept verbatim.
     """
     if not decimals.signs:
         return frame
@@ -215,12 +210,7 @@ default of pandas from 3.1 on."""
 
 
 class Dialect(NamedTuple):
-    """The separators of a CSV file.
-
-    Args:
-        separator: Separator of cells.
-        decimals: Decimal separators of its columns.
-    """
+    """The separators of a CSV file."""
 
     separator: str
     decimals: Decimals = Decimals()

@@ -5,7 +5,8 @@ evidence set: rows with the same values of the same variables share a pass of th
 is queried. `rows_at_once` alone decides how many evidence sets a pass has.
 
 Distributions are answered many at once too (`anyorder.inference.univariates`). Where samples stand
-for the evidence (intervals and sets of levels), a distribution is the mixture over them.
+for the evidence (intervals and sets of levels), a distribution is the mixture over them;
+`code_range` turns an interval of values into one of codes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +24,22 @@ from anyorder.heads.categorical import Categorical
 from anyorder.heads.distributions import ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import GAIN_NODES, answering, log_prob, sample
-from anyorder.inference.soft_evidence import Interval, Levels, SoftEvidence, soft_evidence
+from anyorder.inference.queries import (
+    GAIN_NODES,
+    Interval,
+    Levels,
+    SoftEvidence,
+    answering,
+    log_prob,
+    sample,
+    soft_evidence,
+)
 from anyorder.inference.univariates import Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
 from anyorder.networks.paths import alike
 from anyorder.priors.normals import MOST_ENTRIES
 from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.parsing import BoolArray, FloatArray
 from anyorder.tables.schema import TableSchema
 
 CELLS_AT_ONCE, ROWS_AT_ONCE = 262_144, 2048
@@ -396,3 +406,66 @@ def _values(group: Levelled | Numbers) -> tuple[Tensor, Tensor]:
         return torch.arange(len(weights))[:, None].expand_as(weights), weights
     codes = group.quantiles((torch.arange(GAIN_NODES) + 0.5) / GAIN_NODES)
     return codes, torch.full_like(codes, 1 / GAIN_NODES)
+
+
+OUTERMOST = int(np.float32(1e5).view(np.int32))
+"""Index of a code beyond all others (see `Gaussianizer`) among the float32 numbers."""
+
+
+AT_ONCE = 1024
+"""Codes that are decoded together: hardly slower than one, and four rounds find an end."""
+
+
+def codes_up_to(column: NumberColumn, numbers: FloatArray) -> FloatArray:
+    """Returns the greatest code that decodes to each number or to less."""
+    return _codes(_places(column, numbers, np.zeros(len(numbers), dtype=bool)))
+
+
+def code_range(
+    column: NumberColumn, low: float | None, high: float | None
+) -> tuple[float, float] | None:
+    """Returns the least and the greatest code that decode to a number from `low` to `high`.
+
+    Decoding rounds: every code within half a step of 500 is 500, and what is beyond a dtype's range
+    is at its end. So the codes of an interval are more than those between the codes of its ends.
+    They are found by bisection over the float32 numbers, because `decode` is monotone. A sample
+    between them decodes into the interval, the atoms between them are those of the interval, and
+    adjacent intervals, such as 1 to 3 and 4 to 6, leave nothing out.
+
+    None is no bound; the result is None if the column has no value in between.
+    """
+    ends = np.array([np.nan if end is None else end for end in (low, high)])
+    before, last = _places(column, ends, np.array([True, False]))
+    first, last = _codes(np.array([before + 1, last])).tolist()
+    if low is not None and high is not None and first > last:
+        return _between_codes(column, ends)
+    return -np.inf if low is None else first, np.inf if high is None else last
+
+
+def _between_codes(column: NumberColumn, ends: FloatArray) -> tuple[float, float] | None:
+    """Returns the codes of the ends, if any: steps of large numbers are finer than float32."""
+    rounded = column.rounded(ends)
+    inside = (rounded >= ends[0]) & (rounded <= ends[1])
+    codes = column.encode(column.restore(ends))[0][inside]
+    return (float(codes.min()), float(codes.max())) if len(codes) else None
+
+
+def _places(column: NumberColumn, numbers: FloatArray, is_open: BoolArray) -> NDArray[np.int64]:
+    """Returns the index of the last code that decodes below each number, or to it if not open."""
+    wanted = column.measurement.held(numbers)[:, None]
+    low, high = np.full(len(numbers), -OUTERMOST), np.full(len(numbers), OUTERMOST)
+    parts = max(2, AT_ONCE // max(1, len(numbers)))
+    while (high - low > 1).any():
+        edges = low[:, None] + (high - low)[:, None] * np.arange(parts + 1) // parts
+        inner = edges[:, 1:-1]  # (numbers, parts - 1)
+        decoded = column.rounded(column.numbers(_codes(inner.flatten()))).reshape(inner.shape)
+        fits = np.where(is_open[:, None], decoded < wanted, decoded <= wanted)
+        last = fits.sum(axis=1, keepdims=True)
+        low, high = (np.take_along_axis(edges, last + i, axis=1)[:, 0] for i in (0, 1))
+    return low
+
+
+def _codes(places: NDArray[np.int64]) -> FloatArray:
+    """Returns float32 numbers by index: 0 has index 0, the next ones 1 and -1."""
+    sizes = np.abs(places).astype(np.int32).view(np.float32).astype(np.float64)
+    return np.where(places < 0, -sizes, sizes)

@@ -22,8 +22,7 @@ from anyorder.networks.contracts import EnsembleNetwork, MaskedNetwork, PathNetw
 from anyorder.priors.contract import NetworkWithPrior, Prior
 from anyorder.saving.run_folder import RunFolder
 from anyorder.tables.answers import TableAnswers
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import NumberColumn
+from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.questions import Names, listed_names, read_evidence
 from anyorder.tables.schema import TableSchema
 from anyorder.training.loop import Fit

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from anyorder.inference.model import AnyOrderModel
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import NumberColumn
+from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.engine import central_codes, level_probabilities
 from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema
@@ -260,13 +259,7 @@ def _level(column: object, code: int) -> object:
 
 @dataclass(frozen=True)
 class ReliabilityDecile:
-    """Rows with similar predictions of one event, and how often it happened.
-
-    Args:
-        rows: Number of rows.
-        predicted: Mean predicted probability.
-        share: Fraction of the rows in which the event happened.
-    """
+    """Rows with similar predictions of one event, and how often it happened."""
 
     rows: int
     predicted: float
@@ -279,12 +272,7 @@ class ReliabilityDecile:
 
 
 def reliability(predicted: Tensor, happened: Tensor) -> list[ReliabilityDecile]:
-    """Compares predictions with outcomes, in tenths of the rows by predicted probability.
-
-    Args:
-        predicted: Predicted probability of the event in each row. Shape ``(rows,)``.
-        happened: True where the event happened. Shape ``(rows,)``.
-    """
+    """Compares predictions with outcomes, in tenths of the rows by predicted probability."""
     order = predicted.argsort()
     parts = [part for part in order.tensor_split(min(DECILES, len(order))) if len(part)]
     return [

@@ -12,8 +12,7 @@ import pandas as pd
 
 from anyorder.errors import AnyOrderError, ConfigError, QueryError
 from anyorder.lattice.query_laws import QueryLaw, QueryList
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import CALENDAR, Column
+from anyorder.tables.columns import CALENDAR, CategoryColumn, Column
 from anyorder.tables.parsing import days_of, is_foreign
 from anyorder.tables.questions import column_set
 from anyorder.tables.schema import TableSchema

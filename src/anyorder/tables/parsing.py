@@ -76,10 +76,6 @@ def thousands_separator(cell: str) -> str:
 def plainly(cell: str, sign: str) -> str:
     """Returns a number in the notation that Python parses.
 
-    Args:
-        cell: A number with that decimal separator.
-        sign: The decimal separator.
-
     Example:
         >>> plainly("1.234,5", ","), plainly("7 876.63", "."), plainly("1.234", ".")
         ('1234.5', '7876.63', '1.234')
@@ -319,14 +315,7 @@ def _float(value: Any, series: pd.Series, name: str, error: type[AnyOrderError])
 def read_datetimes(
     series: pd.Series, name: str, error: type[AnyOrderError], *, form: str = ""
 ) -> pd.Series:
-    """Returns the values as datetime64, NaT where missing; ISO 8601 and Python's dates are parsed.
-
-    Args:
-        series: A series of any dtype.
-        name: Name of the column in messages.
-        error: Class of the error for a value that is not a time.
-        form: Another form that text may have.
-    """
+    """Returns the values as datetime64, NaT where missing; parses ISO 8601 and Python's dates."""
     values = plain(series)
     if types.is_datetime64_any_dtype(values.dtype):
         return values

@@ -22,15 +22,14 @@ from anyorder.errors import (
     check_choice,
     nearest_or_all,
 )
-from anyorder.inference.soft_evidence import Interval, Levels
+from anyorder.inference.queries import Interval, Levels
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law
 from anyorder.lattice.query_mixtures import renumbered
 from anyorder.saving.checkpoint import describe
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import CALENDAR, Column, NumberColumn, code_range
-from anyorder.tables.engine import Evidence
+from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
+from anyorder.tables.engine import Evidence, code_range
 from anyorder.tables.fitting import table_queries
 from anyorder.tables.parsing import days_of
 from anyorder.tables.schema import TableSchema, as_frame
@@ -55,14 +54,7 @@ def warn_unseen(table: TableSchema, values: Mapping[str, Any]) -> None:
 
 
 def warn_untrained(law: QueryLaw, protocol: object, query: Tensor, given: Tensor) -> None:
-    """Warns of a query with a conditional that a list of training queries leaves out.
-
-    Args:
-        law: Law of the training queries; only lists leave conditionals out.
-        protocol: Decomposition protocol of the model.
-        query: Queried variables. Shape ``(vars,)``.
-        given: Variables of the evidence. Shape ``(vars,)``.
-    """
+    """Warns of a query with a conditional that a list of training queries leaves out."""
     if law.listed is None or not isinstance(protocol, RemoveGreatest):
         return
     listed, weights = law.listed

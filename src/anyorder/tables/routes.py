@@ -19,13 +19,12 @@ from torch import Tensor
 
 from anyorder.cli.console import plain, records
 from anyorder.errors import AnyOrderError, QueryError
-from anyorder.inference.soft_evidence import SoftEvidence
+from anyorder.inference.queries import SoftEvidence
 from anyorder.lattice.query_mixtures import describe_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.conditional import Answers, answers, described, positions
 from anyorder.tables.engine import Evidence, Question, log_prob_in_units, row_log_prob, sample_rows
 from anyorder.tables.model import TableModel
@@ -264,11 +263,7 @@ class _Read(NamedTuple):
 
 
 class TableAnswering:
-    """Answers of one fitted model to batches of questions.
-
-    Args:
-        model: The fitted model.
-    """
+    """Answers of one fitted model to batches of questions."""
 
     def __init__(self, model: TableModel) -> None:
         self.model, self.table = model, model.table_

@@ -26,9 +26,15 @@ from anyorder.errors import (
     check_choice,
     nearest_or_all,
 )
-from anyorder.tables.categories import CategoryColumn, column_from
-from anyorder.tables.columns import Column, NumberColumn
-from anyorder.tables.parsing import BoolArray, FloatArray, as_dtype, marked, refuse_duplicates
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
+from anyorder.tables.numbers import Gaussianizer, Measurement
+from anyorder.tables.parsing import (
+    BoolArray,
+    FloatArray,
+    as_dtype,
+    marked,
+    refuse_duplicates,
+)
 from anyorder.tables.type_inference import COLUMN_TYPES, infer_column
 from anyorder.variables import Schema, Variable
 
@@ -147,12 +153,7 @@ class TableSchema:
         raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
 
     def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
-        """Returns the schema with the ranges of numbers extended to rows trained on later.
-
-        Args:
-            x: Codes from `encode`. Shape ``(rows, columns)``.
-            have: False where a value is missing. Shape ``(rows, vars)``.
-        """
+        """Returns the schema with the ranges of numbers extended to `x`, rows trained on later."""
         query = tuple(
             column.widened(x[have[:, place], place].double().numpy())
             if isinstance(column, NumberColumn)
@@ -168,10 +169,6 @@ class TableSchema:
 
         A column that the frame lacks is missing in every row; one that the model does not know is
         ignored. Dtypes may differ from training as long as the values can be parsed.
-
-        Args:
-            frame: Rows to encode.
-            needs: Columns that the frame must have.
 
         Returns:
             `x` of float32, shape ``(rows, variables)``, and `missing`, shape ``(rows, N)``.
@@ -190,12 +187,7 @@ class TableSchema:
     def decode(
         self, x: Tensor | NDArray[Any], missing: Tensor | NDArray[Any] | None = None
     ) -> pd.DataFrame:
-        """Returns the frame of codes: all columns in their order and dtypes.
-
-        Args:
-            x: Codes. Shape ``(rows, variables)``.
-            missing: Cells to leave empty. Shape ``(rows, N)``.
-        """
+        """Returns the frame of codes, with its columns and dtypes; `missing` cells are empty."""
         codes, gaps = _array(x), None if missing is None else _array(missing).astype(bool)
         found: dict[str, pd.Series] = {}
         for place, column in enumerate(self.query):
@@ -227,11 +219,7 @@ class TableSchema:
         return torch.from_numpy(factors)
 
     def in_units(self, codes: Tensor) -> Tensor:
-        """Converts codes of the query columns of numbers to their units.
-
-        Args:
-            codes: Codes of these columns. Shape ``(rows, numbers)``.
-        """
+        """Converts codes ``(rows, numbers)`` of the query columns of numbers to their units."""
         columns = [column for column in self.query if isinstance(column, NumberColumn)]
         each = zip(columns, codes.T.cpu().numpy(), strict=True)
         found = [torch.from_numpy(column.numbers(values)) for column, values in each]
@@ -460,3 +448,29 @@ def pyarrow_needed() -> Iterator[None]:
         raise ConfigError(
             'This needs pyarrow. Install it with: pip install "anyorder[parquet]".'
         ) from error
+
+
+def column_from(description: dict[str, Any]) -> Column:
+    """Reads what `Column.describe` wrote."""
+    try:
+        if description["column"] == NumberColumn.__name__:
+            return number_column_from(description)
+        if description["column"] != CategoryColumn.__name__:
+            raise KeyError(description["column"])
+        entries = {key: value for key, value in description.items() if key != "column"}
+        return CategoryColumn(**{**entries, "levels": tuple(entries["levels"])})
+    except (KeyError, TypeError) as error:
+        raise SchemaError(f"This is not a column written by anyorder ({error!r}).") from error
+
+
+def number_column_from(description: dict[str, Any]) -> NumberColumn:
+    """Reads what `NumberColumn.describe` wrote."""
+    entries = {key: value for key, value in description.items() if key != "column"}
+    spline = entries["gaussianizer"]
+    spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
+    entries["gaussianizer"] = Gaussianizer(**spline)
+    entries["measurement"] = Measurement(**entries["measurement"])
+    entries["seen"] = tuple(entries["seen"])
+    entries["atom_values"] = tuple(entries["atom_values"])
+    entries["atom_codes"] = tuple(entries["atom_codes"])
+    return NumberColumn(**entries)

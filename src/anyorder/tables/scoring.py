@@ -39,8 +39,7 @@ from anyorder.errors import (
 from anyorder.lattice.masks import Bernoulli
 from anyorder.lattice.query_laws import ConditionalQueries
 from anyorder.tables.answers import CHECKED_ROWS, How
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column
+from anyorder.tables.columns import CategoryColumn, Column
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import (
@@ -95,14 +94,7 @@ def worker_pool(*, workers: int = 1, cluster: str | None = None) -> Iterator[Wor
 def in_order(
     client: Any, function: Callable[[Item], Result], parts: Iterable[Item], *, ahead: int
 ) -> Iterator[Result]:
-    """Yields the results of workers in the order of the parts.
-
-    Args:
-        client: Dask client.
-        function: Function of a part.
-        parts: Parts, read as they are needed.
-        ahead: Greatest number of parts in flight.
-    """
+    """Yields the results of workers in the order of the parts, at most `ahead` in flight."""
     in_flight: deque[Any] = deque()
     for part in parts:
         in_flight.append(client.submit(function, part, retries=RETRIES, pure=False))
@@ -232,13 +224,7 @@ def table_run(run: Path) -> tuple[TableSchema, str]:
 
 @dataclass(frozen=True)
 class Completion:
-    """Imputes the missing values of a part.
-
-    Args:
-        run: Folder of the model.
-        draws: Number of imputations.
-        how: Method of imputation, as for `TableModel.impute`.
-    """
+    """Imputes the missing values of a part."""
 
     run: str
     draws: int

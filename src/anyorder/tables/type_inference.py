@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from anyorder.errors import SchemaError
-from anyorder.tables.categories import CategoryColumn
-from anyorder.tables.columns import Column, NumberColumn
+from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.parsing import (
     ORDERS,
     distinct_values,

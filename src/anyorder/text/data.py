@@ -124,12 +124,7 @@ def shown(alphabet: str) -> str:
 
 
 class Crops:
-    """Random chunks of a text, for training.
-
-    Args:
-        codes: Codes of the text. Shape ``(characters,)``.
-        length: Length of a chunk.
-    """
+    """Random chunks of a text, for training."""
 
     def __init__(self, codes: Tensor, length: int) -> None:
         check_count("length", length)

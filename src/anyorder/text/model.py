@@ -1,7 +1,4 @@
-"""TextModel: fit a text, then infill holes, score any of its characters, or sample new text.
-
-`TextAnswers` holds the queries: likelihoods of characters, fills of holes, samples, bits.
-"""
+"""TextModel: fit a text, then infill holes, score any of its characters, or sample new text."""
 
 import re
 from dataclasses import asdict
@@ -13,23 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.diagnostics.check import Check, check_model
-from anyorder.diagnostics.evaluation import (
-    Estimate,
-    RowSample,
-    conditional_bits,
-    joint_bits,
-    marginal_bits,
-)
+from anyorder.diagnostics.check import Check
+from anyorder.diagnostics.evaluation import Estimate, Sampling, conditional_bits
 from anyorder.errors import (
     AnotherRunError,
     CheckpointError,
     ConfigError,
     QueryError,
     check_count,
-    check_seed,
     renamed,
 )
+from anyorder.estimator import LevelEstimator, evaluation_seed
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
@@ -39,29 +30,214 @@ from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_mixtures import any_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
+from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
-from anyorder.training.settings import (
-    Device,
-    TrainingSettings,
-    check_device,
-    training_settings,
-)
+from anyorder.training.settings import Device, TrainingSettings, check_device
 
 CHECKED_CHUNKS = 256
 """Default number of chunks of a check."""
 
 
-class TextAnswers:
-    """Queries of a model of text."""
+VALID_ROWS = 64
+"""Chunks of the validation text for early stopping."""
 
-    length: int
-    hole: str
-    alphabet_: str
-    model_: AnyOrderModel | None
+TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
+"""Default training settings of text."""
+
+HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
+"""Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
+
+OTHER_RUNS = {
+    r"`model\.schema\.variables` .*": "its chunks have another `length`",
+    r"`model\.schema\..*": "it has another alphabet, so it is of another text",
+    r"`data\..*": "it is of another text",
+}
+"""Descriptions of how two trainings differ, by the field that differs."""
+
+
+def text_queries(length: int) -> QueryLaw:
+    """Returns the law of "any" for text: three quarters of the queries fill holes."""
+    return any_queries(length, conditional_share=0.75)
+
+
+class TextModel(LevelEstimator):
+    """A model of text that answers p(these characters | those characters) of a chunk.
+
+    Parameters are checked here, and again by `fit`, since attributes can be set in between.
+
+    Args:
+        length: Number of characters in a chunk.
+        layers: Number of blocks of the network.
+        width: Width of the network.
+        heads: Number of attention heads; must divide `width`.
+        queries: Queries to train for: "any", or a query law over `length` variables.
+        hole: Character that marks a hole; must not occur in the text.
+        random_state: Seed of everything random in training; None is 0.
+        minutes: Training budget in minutes; None is 10.
+        settings: All training settings, in place of `TEXT_SETTINGS` and `minutes`. `settings.seed`
+            takes the place of `random_state`.
+        progress: If True, a line on standard error shows how training goes.
+        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
+            is one.
+
+    Example:
+        >>> from anyorder.text.data import embedded_text
+        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
+        >>> model = TextModel(length=16, layers=1, width=16, heads=2, settings=settings)
+        >>> len(model.fit(embedded_text()).infill("th_ st_tement", random_state=0)[0])
+        13
+    """
+
+    domain: ClassVar[str] = "text"
+    defaults: ClassVar[TrainingSettings] = TEXT_SETTINGS
+
+    def __init__(
+        self,
+        *,
+        length: int = 128,
+        layers: int = 4,
+        width: int = 128,
+        heads: int = 4,
+        queries: QueryLaw | MaskDistribution | str = "any",
+        hole: str = HOLE,
+        random_state: int | None = 0,
+        minutes: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = False,
+        device: Device = None,
+    ) -> None:
+        self.length = check_count("length", length)
+        self.layers, self.width, self.heads = layers, width, heads
+        if isinstance(queries, str) and queries != "any":
+            raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
+        self.queries = text_queries(length) if isinstance(queries, str) else as_query_law(queries)
+        if self.queries.num_variables != length:
+            raise QueryError(
+                f"`queries` must be a law over {length} variables, the `length`; it is over "
+                f"{self.queries.num_variables}."
+            )
+        if not isinstance(hole, str) or len(hole) != 1:
+            raise QueryError(f"`hole` must be one character; got {hole!r}.")
+        self.hole = hole
+        self.random_state, self.minutes, self.settings = random_state, minutes, settings
+        self.progress, self.device = progress, device
+        self.training_settings()  # checks them
+        self.model_ = None
+        self.alphabet_ = ""
+
+    def __repr__(self) -> str:
+        shape = f"{self.length} characters, {self.layers} layers of width {self.width}"
+        if self.model_ is None:
+            return f"<TextModel: {shape}, not fitted>"
+        return (
+            f"<TextModel: {shape}, {self.model_.num_parameters:,} weights, "
+            f'alphabet {shown(self.alphabet_)}, hole "{self.hole}">'
+        )
+
+    @renamed(progress="self.progress")
+    def fit(self, text: Text, *, folder: str | Path | None = None) -> Self:
+        """Fits the model to a text, from the start: an earlier fit is dropped.
+
+        Args:
+            text: Text from `load_text8`, `load_text` or `embedded_text`. The first 90% of it are
+                for training, the next 5% for validation, and the last 5% for `evaluate`.
+            folder: Folder for checkpoints; the same call resumes from the last one.
+        """
+        settings = self.training_settings()
+        if not isinstance(text, Text):
+            raise QueryError(
+                "`text` must come from `load_text`, `load_text8` or `embedded_text`; "
+                f"got {type(text).__name__}."
+            )
+        if self.hole in text.alphabet:
+            free = next((c for c in HOLES if c not in text.alphabet), None)
+            such = "" if free is None else f', such as hole="{free}" (--hole "{free}")'
+            raise QueryError(
+                f'The text holds "{self.hole}", which stands for a hole. Choose another `hole`, '
+                f"a character that is not in the text{such}."
+            )
+        schema = text_schema(text.alphabet, self.length)
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            network = PathTransformer(
+                schema,
+                layers=self.layers,
+                width=self.width,
+                heads=self.heads,
+                positions="rotary",
+            )
+            conditionals = CategoricalConditionals(schema, width=self.width)
+        held_out = chunks(text.valid, self.length, VALID_ROWS)
+        protocol = RemoveGreatest(lexicographic(self.length))
+        model = AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
+        try:
+            fit(
+                model,
+                Crops(text.train, self.length),
+                PathLoss(self.queries),
+                settings=settings,
+                valid=lambda trained: conditional_bits(trained, held_out).value,
+                folder=folder,
+                notes=self._notes(text.alphabet),
+                progress=self.progress,
+            )
+        except AnotherRunError as error:
+            raise AnotherRunError(_in_words(str(error))) from None
+        self.model_, self.alphabet_ = model.eval(), text.alphabet
+        return self
+
+    def _notes(self, alphabet: str) -> dict[str, Any]:
+        settings = asdict(self.training_settings())
+        return {"domain": "text", "alphabet": alphabet, "hole": self.hole, "settings": settings}
+
+    def save(self, folder: str | Path) -> None:
+        """Saves the model with its query law."""
+        notes = self._notes(self.alphabet_)
+        save_model(folder, self.fitted(), law=self.queries, notes=notes)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: Device = None) -> Self:
+        """Loads a saved model, or the last checkpoint of a training.
+
+        Args:
+            folder: Folder that `save` wrote; "shipped" is the model that comes with the package.
+            device: Device to load it to, as for `TextModel`.
+        """
+        return super().load(SHIPPED if str(folder) == "shipped" else folder, device=device)
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel, folder: str | Path) -> Self:
+        """Returns the model of what was read from a folder; `folder` is for messages only."""
+        levels = saved.model.schema.variables[0].levels
+        notes, alphabet = saved.notes, saved.notes.get("alphabet")
+        if (
+            notes.get("domain") != "text"
+            or not isinstance(alphabet, str)
+            or tuple(alphabet) != levels
+        ):
+            raise CheckpointError(f'"{folder}" does not hold a model of text.')
+        network: Any = saved.model.network
+        settings = _settings(notes, folder)
+        loaded = cls(
+            length=saved.model.num_variables,
+            layers=network.layers,
+            width=network.width,
+            heads=network.heads,
+            queries=saved.law if saved.law is not None else "any",
+            hole=notes.get("hole", HOLE),
+            random_state=settings.seed if settings else 0,
+            settings=settings,
+        )
+        loaded.model_, loaded.alphabet_ = saved.model, alphabet
+        return loaded
+
+    @classmethod
+    def shipped(cls) -> Self:
+        """Loads the small model that comes with the package, of the text that ships with Python."""
+        return cls.load(SHIPPED)
 
     @overload
     def log_prob(self, text: str, *, given: str | None = None) -> float: ...
@@ -206,13 +382,8 @@ class TextAnswers:
             rows: Number of chunks of `length` characters, spread evenly over it.
             random_state: Seed of the sets that are queried; None is 0.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
-        return {
-            "joint": joint_bits(model, x),
-            "marginal": marginal_bits(model, x, seed=seed),
-            "conditional": conditional_bits(model, x, seed=seed),
-        }
+        self.fitted()
+        return self._bits(chunks(self._codes(text), self.length, rows), random_state)
 
     @renamed(seed="random_state")
     def check(
@@ -234,11 +405,10 @@ class TextAnswers:
         Returns:
             The findings: `.sentences()`, `.to_json()` and `.plot()`.
         """
-        seed = 0 if random_state is None else check_seed(random_state, "random_state")
-        model, x = self.fitted(), chunks(self._codes(text), self.length, rows)
-        sample = RowSample(len(x), seed=seed)  # all of them, in random order
-        sample.add(x, torch.zeros(x.shape, dtype=torch.bool))
-        return check_model(model, sample.x, sample.missing, seed=seed, progress=progress)
+        self.fitted()
+        x = chunks(self._codes(text), self.length, rows)
+        shuffled = Sampling(len(x), seed=evaluation_seed(random_state)).keep(len(x))
+        return self._check(x[shuffled], random_state, progress=progress)
 
     def _codes(self, text: str | Text | Tensor) -> Tensor:
         if isinstance(text, Text):
@@ -251,12 +421,6 @@ class TextAnswers:
                 f"{type(text).__name__}."
             )
         return text
-
-    def fitted(self) -> AnyOrderModel:
-        """Returns the fitted `AnyOrderModel`; an error if there is none yet."""
-        if self.model_ is None:
-            raise QueryError("This model is not fitted yet: call `fit` or `load` first.")
-        return self.model_
 
     def read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Returns values of texts with holes, and True where known; both ``(batch, length)``."""
@@ -292,218 +456,6 @@ def _listed(text: str | list[str]) -> list[str]:
     if not text:
         raise QueryError("`text` must hold a text or more; got none.")
     return list(text)
-
-
-VALID_ROWS = 64
-"""Chunks of the validation text for early stopping."""
-
-TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
-"""Default training settings of text."""
-
-HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
-"""Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
-
-OTHER_RUNS = {
-    r"`model\.schema\.variables` .*": "its chunks have another `length`",
-    r"`model\.schema\..*": "it has another alphabet, so it is of another text",
-    r"`data\..*": "it is of another text",
-}
-"""Descriptions of how two trainings differ, by the field that differs."""
-
-
-def text_queries(length: int) -> QueryLaw:
-    """Returns the law of "any" for text: three quarters of the queries fill holes."""
-    return any_queries(length, conditional_share=0.75)
-
-
-class TextModel(TextAnswers):
-    """A model of text that answers p(these characters | those characters) of a chunk.
-
-    Parameters are checked here, and again by `fit`, since attributes can be set in between.
-
-    Args:
-        length: Number of characters in a chunk.
-        layers: Number of blocks of the network.
-        width: Width of the network.
-        heads: Number of attention heads; must divide `width`.
-        queries: Queries to train for: "any", or a query law over `length` variables.
-        hole: Character that marks a hole; must not occur in the text.
-        random_state: Seed of everything random in training; None is 0.
-        minutes: Training budget in minutes; None is 10.
-        settings: All training settings, in place of `TEXT_SETTINGS` and `minutes`. `settings.seed`
-            takes the place of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
-        device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
-            is one.
-
-    Example:
-        >>> from anyorder.text.data import embedded_text
-        >>> settings = TrainingSettings(steps=2, batch=4, warmup=1)
-        >>> model = TextModel(length=16, layers=1, width=16, heads=2, settings=settings)
-        >>> len(model.fit(embedded_text()).infill("th_ st_tement", random_state=0)[0])
-        13
-    """
-
-    domain: ClassVar[str] = "text"
-
-    def __init__(
-        self,
-        *,
-        length: int = 128,
-        layers: int = 4,
-        width: int = 128,
-        heads: int = 4,
-        queries: QueryLaw | MaskDistribution | str = "any",
-        hole: str = HOLE,
-        random_state: int | None = 0,
-        minutes: float | None = None,
-        settings: TrainingSettings | None = None,
-        progress: bool = False,
-        device: Device = None,
-    ) -> None:
-        self.length = check_count("length", length)
-        self.layers, self.width, self.heads = layers, width, heads
-        if isinstance(queries, str) and queries != "any":
-            raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
-        self.queries = text_queries(length) if isinstance(queries, str) else as_query_law(queries)
-        if self.queries.num_variables != length:
-            raise QueryError(
-                f"`queries` must be a law over {length} variables, the `length`; it is over "
-                f"{self.queries.num_variables}."
-            )
-        if not isinstance(hole, str) or len(hole) != 1:
-            raise QueryError(f"`hole` must be one character; got {hole!r}.")
-        self.hole = hole
-        self.random_state, self.minutes, self.settings = random_state, minutes, settings
-        self.progress, self.device = progress, device
-        self.training_settings()  # checks them
-        self.model_ = None
-        self.alphabet_ = ""
-
-    def __repr__(self) -> str:
-        shape = f"{self.length} characters, {self.layers} layers of width {self.width}"
-        if self.model_ is None:
-            return f"<TextModel: {shape}, not fitted>"
-        return (
-            f"<TextModel: {shape}, {self.model_.num_parameters:,} weights, "
-            f'alphabet {shown(self.alphabet_)}, hole "{self.hole}">'
-        )
-
-    def training_settings(self) -> TrainingSettings:
-        """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            TEXT_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
-
-    @renamed(progress="self.progress")
-    def fit(self, text: Text, *, folder: str | Path | None = None) -> Self:
-        """Fits the model to a text, from the start: an earlier fit is dropped.
-
-        Args:
-            text: Text from `load_text8`, `load_text` or `embedded_text`. The first 90% of it are
-                for training, the next 5% for validation, and the last 5% for `evaluate`.
-            folder: Folder for checkpoints; the same call resumes from the last one.
-        """
-        settings = self.training_settings()
-        if not isinstance(text, Text):
-            raise QueryError(
-                "`text` must come from `load_text`, `load_text8` or `embedded_text`; "
-                f"got {type(text).__name__}."
-            )
-        if self.hole in text.alphabet:
-            free = next((c for c in HOLES if c not in text.alphabet), None)
-            such = "" if free is None else f', such as hole="{free}" (--hole "{free}")'
-            raise QueryError(
-                f'The text holds "{self.hole}", which stands for a hole. Choose another `hole`, '
-                f"a character that is not in the text{such}."
-            )
-        schema = text_schema(text.alphabet, self.length)
-        with torch.random.fork_rng():
-            torch.manual_seed(settings.seed)
-            network = PathTransformer(
-                schema,
-                layers=self.layers,
-                width=self.width,
-                heads=self.heads,
-                positions="rotary",
-            )
-            conditionals = CategoricalConditionals(schema, width=self.width)
-        protocol = RemoveGreatest(lexicographic(self.length))
-        model = AnyOrderModel(schema, network, conditionals, protocol).to(check_device(self.device))
-        held_out = chunks(text.valid, self.length, VALID_ROWS)
-        try:
-            fit(
-                model,
-                Crops(text.train, self.length),
-                PathLoss(self.queries),
-                settings=settings,
-                valid=lambda trained: conditional_bits(trained, held_out).value,
-                folder=folder,
-                notes=self._notes(text.alphabet),
-                progress=self.progress,
-            )
-        except AnotherRunError as error:
-            raise AnotherRunError(_in_words(str(error))) from None
-        self.model_, self.alphabet_ = model.eval(), text.alphabet
-        return self
-
-    def _notes(self, alphabet: str) -> dict[str, Any]:
-        settings = asdict(self.training_settings())
-        return {"domain": "text", "alphabet": alphabet, "hole": self.hole, "settings": settings}
-
-    def save(self, folder: str | Path) -> None:
-        """Saves the model with its query law."""
-        notes = self._notes(self.alphabet_)
-        save_model(folder, self.fitted(), law=self.queries, notes=notes)
-
-    @classmethod
-    def load(cls, folder: str | Path, *, device: Device = None) -> "TextModel":
-        """Loads a saved model, or the last checkpoint of a training.
-
-        Args:
-            folder: Folder that `save` wrote; "shipped" is the model that comes with the package.
-            device: Device to load it to, as for `TextModel`.
-        """
-        place = SHIPPED if str(folder) == "shipped" else folder
-        loaded = cls.from_saved(load_saved(place, device=check_device(device)), folder)
-        loaded.device = device
-        return loaded
-
-    @classmethod
-    def from_saved(cls, saved: SavedModel, folder: str | Path) -> "TextModel":
-        """Returns the model of what was read from a folder; `folder` is for messages only."""
-        levels = saved.model.schema.variables[0].levels
-        notes, alphabet = saved.notes, saved.notes.get("alphabet")
-        if (
-            notes.get("domain") != "text"
-            or not isinstance(alphabet, str)
-            or tuple(alphabet) != levels
-        ):
-            raise CheckpointError(f'"{folder}" does not hold a model of text.')
-        network: Any = saved.model.network
-        settings = _settings(notes, folder)
-        loaded = cls(
-            length=saved.model.num_variables,
-            layers=network.layers,
-            width=network.width,
-            heads=network.heads,
-            queries=saved.law if saved.law is not None else "any",
-            hole=notes.get("hole", HOLE),
-            random_state=settings.seed if settings else 0,
-            settings=settings,
-        )
-        loaded.model_, loaded.alphabet_ = saved.model, alphabet
-        return loaded
-
-    @classmethod
-    def shipped(cls) -> "TextModel":
-        """Loads the small model that comes with the package, of the text that ships with Python."""
-        return cls.load(SHIPPED)
 
 
 def _settings(notes: dict[str, Any], folder: str | Path) -> TrainingSettings | None:

@@ -24,16 +24,7 @@ def text_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Page:
-    """Evaluates a model and returns its report.
-
-    Args:
-        model: Fitted model.
-        text: Text, of which the test part is read.
-        name: Name of the model.
-        training: Folder of its training, for the curve.
-        seed: Seed of samples and queries.
-        progress: If True, a line shows how far the check is.
-    """
+    """Evaluates a model and returns its report."""
     x = chunks(text.test, model.length, CHECKED_CHUNKS)
     names = {"cell": "character", "dimension": "character"}
     evaluation = evaluation_sections(model, text, x, **names, seed=seed, progress=progress)

@@ -143,11 +143,7 @@ class Fills(NamedTuple):
 
 
 class TextAnswering:
-    """Answers queries of a model of text, for several requests at once.
-
-    Args:
-        model: Fitted model.
-    """
+    """Answers queries of a model of text, for several requests at once."""
 
     def __init__(self, model: TextModel) -> None:
         self.model = model

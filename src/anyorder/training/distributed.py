@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class Team:
-    """The process group of a training, seen from one of its processes.
-
-    Args:
-        device: Device of this process.
-    """
+    """The process group of a training, seen from one of its processes."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -39,14 +39,7 @@ class SummedLoss(nn.Module):
 
 
 class Learner:
-    """Updates a model, and keeps the weights that the training will return.
-
-    Args:
-        model: The model.
-        objective: The objective to minimise.
-        settings: The settings of the training.
-        team: The processes that train together.
-    """
+    """Updates a model, and keeps the weights that the training will return."""
 
     def __init__(
         self, model: AnyOrderModel, objective: Objective, settings: TrainingSettings, team: Team

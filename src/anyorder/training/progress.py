@@ -54,12 +54,7 @@ class Metrics:
 
 
 class ProgressLine:
-    """One line on standard error: step, loss and held-out loss in bits a variable, rows a second.
-
-    Args:
-        shown: False shows nothing.
-        share: Fraction of the budget that is already spent.
-    """
+    """Line on standard error: step, loss and held-out loss in bits a variable, rows a second."""
 
     def __init__(self, *, shown: bool, share: float = 0.0) -> None:
         self._bar: Any = None
