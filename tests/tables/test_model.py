@@ -847,3 +847,16 @@ def test_weights_of_held_out_rows_alone_train_nothing():
     weights[held_out.numpy()] = 1.0
     with pytest.raises(ConfigError, match="leave"):
         clone(QUICK).set_params(random_state=0).fit(rows, sample_weight=weights)
+
+
+def test_the_network_follows_from_the_number_of_columns():
+    def network(columns: int, **options):
+        frame = pd.DataFrame({f"c{i}": [0, 1] * 4 for i in range(columns)})
+        model = TableModel(**options, types={"c0": "category"}, max_steps=1, prior=False).fit(frame)
+        return type(model.model_.network).__name__
+
+    assert network(3) == "PathPerceptron"
+    assert network(3, network="path") == "PathTransformer"
+    most = table_fitting.MOST_FOR_PERCEPTRON
+    assert table_fitting.network_for(most) == "perceptron"
+    assert table_fitting.network_for(most + 1) == "path"
