@@ -157,7 +157,7 @@ def test_default_tables_are_scored_beside_others(data, monkeypatch, capsys):
 
 
 VARIANTS = {
-    "networks": (table_networks, ("path", "path_one_stream", "mlp")),
+    "networks": (table_networks, ("perceptron", "path", "path_one_stream", "mlp")),
     "orders": (
         table_orders,
         ("natural", "complete", "dependence", "learned", "learned_on_top", "mixture", "members"),
