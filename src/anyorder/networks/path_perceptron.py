@@ -1,8 +1,7 @@
 r"""Path perceptron: the features of all factors of p(x_u | x_e) in one pass, without tokens.
 
-A masked autoregressive perceptron (Germain et al., 2015, MADE) with two groups of inputs. For few
-variables it takes a tenth of the time of a Transformer, because all it does is a few products of
-matrices.
+A masked autoregressive perceptron (Germain et al., 2015, MADE) with two groups of inputs. Its pass
+is a few products of matrices, which for few variables take far less time than a Transformer's.
 
 - Inputs E are the values of the *given* variables; every unit reads them.
 - Inputs U are the values of the *queried* variables. Each hidden unit has a degree d in 0..N-1, as
