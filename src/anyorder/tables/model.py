@@ -102,8 +102,7 @@ AVERAGE = 0.99
 single step answer queries with little evidence at random."""
 
 SPEED_UP = 4
-"""Steps of a perceptron in the time of a Transformer's, about: from 1.5 on diamonds, where the prior
-and the densities of numbers take most of the time, to 8 on plants."""
+"""Steps of a perceptron in the time of a Transformer's, about: 1.5 on diamonds, 8 on plants."""
 
 OLD_NAMES = {"guide": "prior"}
 """Options that had another name in version 0.1.0, in the notes of its models too."""
