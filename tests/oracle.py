@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import combinations, pairwise, permutations
-from math import comb, exp, log, pi
+from itertools import combinations, pairwise, permutations, product
+from math import comb, exp, inf, log, pi
 from typing import TypeVar
 
 Set = frozenset[int]
@@ -262,3 +262,44 @@ def class_weights(
             joint *= table[category][level]
         found.append(joint)
     return [part / sum(found) for part in found]
+
+
+def tree_beliefs(
+    parent: Sequence[int],
+    root: Sequence[float],
+    branch: Sequence[Sequence[Sequence[float]]],
+    likelihoods: Sequence[Sequence[float]],
+) -> list[list[float]]:
+    """p(z_i | evidence) of every variable of a tree of hidden states, over all assignments.
+
+    Args:
+        parent: Parent of each variable; -1 for the root.
+        root: p(z) of the root.
+        branch: p(z of a variable | z of its parent), by variable; not read for the root.
+        likelihoods: Likelihood of the evidence about each variable given its state; 1 of nothing.
+    """
+    states, count = len(root), len(parent)
+    found = [[0.0] * states for _ in parent]
+    for assignment in product(range(states), repeat=count):
+        joint = 1.0
+        for variable, state in enumerate(assignment):
+            above = parent[variable]
+            joint *= root[state] if above < 0 else branch[variable][assignment[above]][state]
+            joint *= likelihoods[variable][state]
+        for variable, state in enumerate(assignment):
+            found[variable][state] += joint
+    return [[part / sum(one) for part in one] for one in found]
+
+
+def best_spanning_tree(information: Sequence[Sequence[float]]) -> float:
+    """Greatest sum of information over the edges of a tree that spans all variables."""
+    count = len(information)
+    pairs = list(combinations(range(count), 2))
+    best = -inf
+    for edges in combinations(pairs, count - 1):
+        group = list(range(count))
+        for one, other in edges:
+            group = [group[one] if g == group[other] else g for g in group]
+        if len(set(group)) == 1:
+            best = max(best, sum(information[i][j] for i, j in edges))
+    return best

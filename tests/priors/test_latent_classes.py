@@ -12,9 +12,9 @@ import anyorder as ao
 from anyorder import Schema, Variable
 from anyorder.inference.queries import log_prob
 from anyorder.priors import class_fit, latent_classes
-from anyorder.priors.class_fit import UNSEEN
 from anyorder.priors.contract import Prior
-from anyorder.priors.latent_classes import FOLDS, LatentClasses, row_keys
+from anyorder.priors.latent import FOLDS, UNSEEN, row_keys
+from anyorder.priors.latent_classes import LatentClasses
 from tests.oracle import class_weights, normal_density
 
 ATOMS = (-1.0, 0.5)

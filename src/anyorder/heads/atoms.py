@@ -17,7 +17,6 @@ from anyorder.heads.with_prior import (
     LOOSE,
     SLIP,
     AtomTilt,
-    Fading,
     Head,
     continuous_conditionals,
     mixture_at,
@@ -176,7 +175,7 @@ class AtomicConditionals(Conditionals):
         width: Size of the features.
         head: Kind of density.
         components: Components of the prior's messages; None without a prior.
-        fading: True if the prior fades as more is known.
+        alone: True for the prior alone, without a network.
     """
 
     atoms: Tensor
@@ -190,7 +189,7 @@ class AtomicConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        fading: bool = False,
+        alone: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
@@ -200,15 +199,13 @@ class AtomicConditionals(Conditionals):
         if has_prior:
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
-        self.fading = Fading(len(schema)) if fading else None
-        has_tilt = components and not fading
-        self.tilt = AtomTilt(len(schema), width=width) if has_tilt else None
+        self.alone, has_prior = alone, has_prior and not alone
+        self.tilt = AtomTilt(len(schema), width=width) if has_prior and components else None
         self.elsewhere = continuous_conditionals(
-            schema, width=width, head=head, components=components, cautious=True, fading=fading
+            schema, width=width, head=head, components=components, cautious=True, alone=alone
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
-        has_prior = has_prior and not fading
         # Until a prior is fitted, units are normal scores, and these standard normal.
         units = self.atoms.masked_fill(self.atoms.isinf(), 0)
         self.register_buffer("units", units, persistent=has_prior)
@@ -247,17 +244,17 @@ class AtomicConditionals(Conditionals):
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
-        logits = self.branches(features, variables).logits
+        if self.alone:
+            assert prior is not None
+            assert prior.levels is not None
+            # Elsewhere comes last.
+            logits = prior.levels[..., : atoms.shape[-1] + 1].roll(-1, dims=-1)
+        else:
+            logits = self.branches(features, variables).logits
         if self.tilt is not None:
             tilt = self.tilt(features, variables, prior, atoms=self.units, usual=self.usual)
             tilt = tilt.masked_fill(atoms.isinf(), 0)
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
-        if self.fading is not None:
-            assert prior is not None
-            assert prior.levels is not None
-            assert prior.known is not None
-            said = prior.levels[..., 1 : logits.shape[-1]], prior.levels[..., :1]  # elsewhere last
-            logits = self.fading(torch.cat(said, dim=-1), logits, variables, prior.known)
         logits = logits.masked_fill(absent, -torch.inf)
         elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
         return AtomicDistribution(Categorical(logits), atoms, elsewhere)

@@ -23,7 +23,7 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import (
     CategoricalWithPrior,
     DensitiesWithPrior,
-    FadingLevels,
+    GatedLevels,
     Head,
     OnScale,
     continuous_conditionals,
@@ -105,7 +105,7 @@ class MixedDistribution:
         return result.view(self.like.shape)
 
 
-FadingOf = Literal["none", "levels", "all"]
+Joined = Literal["heads", "gated", "alone"]
 
 
 class MixedConditionals(Conditionals):
@@ -116,8 +116,8 @@ class MixedConditionals(Conditionals):
         width: Size of the features.
         head: Kind of densities.
         components: Components of the prior's messages; None without a prior.
-        fading: Variables of which the answer is the prior's where nothing is known, and for which
-            the prior fades as more is: "levels" of categories, "all", or "none".
+        joined: How a prior is joined with the network: by the "heads" of each kind; with categories
+            "gated", so that with little evidence the answer is the prior's; or the prior "alone".
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class MixedConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        fading: FadingOf = "none",
+        joined: Joined = "heads",
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
-        self.fading, self.has_prior = fading, components is not None
+        self.joined, self.has_prior = joined, components is not None
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
@@ -146,14 +146,14 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part, width, components = Schema(tuple(variables)), self.width, self.components
         if kind == "categorical":
-            if self.fading != "none":
-                return FadingLevels(part, width=width)
+            if self.joined != "heads":
+                return GatedLevels(part, width=width)
             if components is not None:
                 return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
         build = AtomicConditionals if kind == "atomic" else continuous_conditionals
-        fading = self.fading == "all"
-        return build(part, width=width, head=self.head, components=components, fading=fading)
+        alone = self.joined == "alone"
+        return build(part, width=width, head=self.head, components=components, alone=alone)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
         """Starts levels and atoms beside a prior from their frequencies.
@@ -164,21 +164,18 @@ class MixedConditionals(Conditionals):
             weights: Weights of the rows. Shape ``(rows,)``.
         """
         asked = [variable for variable in self.schema if not variable.context]
-        if self.fading == "all":  # the prior knows them
+        if self.joined == "alone":  # the prior knows them
             return
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
             if isinstance(part, CategoricalWithPrior | AtomicConditionals):
                 part.count(x[:, members], have[:, members], weights)
 
     def measure(self, prior: Prior) -> None:
-        """Starts levels and densities from a prior that is fitted."""
-        alone, scales = prior.alone(), prior.number_scales
-        asked = [variable for variable in self.schema if not variable.context]
-        for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
-            if isinstance(part, FadingLevels):
-                part.start(alone[members])
-        if scales is None:
+        """Starts densities from a prior that is fitted."""
+        if (scales := prior.number_scales) is None:
             return
+        alone = prior.alone()
+        asked = [variable for variable in self.schema if not variable.context]
         place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
             mine = scales.at(place[members].to(scales.start.device))

@@ -2,18 +2,14 @@
 
 A head starts from the prior's message and learns how far to trust it. There are two ways.
 
-Beside latent classes, which say the probability of every level and the density of every number, the
-prior *fades* with the number k of variables that are known, and the network comes in,
+Levels beside a latent tree or latent classes, which say the probability of each, have a network
+that comes in with the number k of variables that are known (`GatedLevels`),
 
-    logits = f + fade(k) * (log prior - f) + gate(k) * network,
-    p(v) = fade(k) prior(v) + (1 - fade(k)) network(v),
-    fade(k) = exp(-(k - 1) a),    gate(k) = 1 - exp(-((k - 1) b)^2),    fade(0) = 1, gate(0) = 0,
+    logits = log prior + gate(k) * network,    gate(k) = 1 - exp(-((k - 1) b)^2),    gate(0) = 0,
 
-with a and b learned for each variable, and f the log frequencies of the levels (`Fading`,
-`FadingLevels`, `FadingDensities`). Where nothing is known, or one variable, the answer is the
+with b learned for each variable. Where nothing is known, or one variable, the answer is the
 prior's, whatever the network has learned: that is what a user can count in the rows, and what a
-network gets wrong on small tables. Where the prior is gone the network starts from frequencies.
-Lines for log-odds of two levels, if a prior has them, count with the network.
+network gets wrong on small tables. The network begins at zero, so the model begins as the prior.
 
 Beside normals, which say densities of numbers and scores of levels: the density of a number is a
 mixture of the prior's components and of the head's own, on the scale of the prior. A repeated value
@@ -149,16 +145,16 @@ def continuous_conditionals(
     head: Head,
     components: int | None = None,
     cautious: bool = False,
-    fading: bool = False,
+    alone: bool = False,
 ) -> Conditionals:
     """Conditionals of continuous variables by the name of their head.
 
-    See `DensitiesWithPrior` for the arguments; without `components` there is no prior. With
-    `fading` the prior fades as more is known; see `FadingDensities`.
+    See `DensitiesWithPrior` for the arguments; without `components` there is no prior, and with
+    `alone` nothing else.
     """
-    if fading:
+    if alone:
         check_choice("head", head, ("mixture",))
-        return FadingDensities(schema, width=width)
+        return PriorDensities(schema, width=width)
     if components is not None:
         return DensitiesWithPrior(
             schema, width=width, head=head, components=components, cautious=cautious
@@ -373,50 +369,19 @@ class CategoricalWithPrior(Conditionals):
         return Categorical(logits)
 
 
-SLOWLY, SOON = 0.05, 1 / 2
-"""Rates at first of the fade, which leaves six tenths of the prior given eleven variables, and of
-the gate: given two variables a fifth of the network counts, given three six tenths."""
+SOON = 0.1
+"""Rate of the gate at first: given five variables a seventh of the network counts, given twenty
+nearly all."""
 
-BESIDE_LINES = 0.5
-"""Weight at first of lines for log-odds: what is better is learned."""
+NO_LOGIT = -1e4
+"""Stands for minus infinity, whose product with a gate of 0 is not a number."""
 
 EAGER = 5.0
 """Rates are learned so many times as fast as weights: they are few, and decide much."""
 
-NOTHING = 1e-30
-"""Least share of the network in a density, where nothing is known: its logarithm is finite."""
 
-
-class Fading(nn.Module):
-    """Weights of prior and network by the number of variables that are known.
-
-    Args:
-        num_variables: Number of variables.
-    """
-
-    def __init__(self, num_variables: int) -> None:
-        super().__init__()
-        rates = torch.tensor([SLOWLY, SOON]).expand(num_variables, 2)
-        self.rates = nn.Parameter(rates.log() / EAGER)
-
-    def forward(self, prior: Tensor, own: Tensor, variables: Tensor, known: Tensor) -> Tensor:
-        """Logits of levels.
-
-        Args:
-            prior: Log probabilities of the prior. Shape ``(..., levels)``.
-            own: Logits of the network; finite. Shape ``(..., levels)``.
-            variables: Shape ``(...)``.
-            known: Number of known variables. Shape ``(...)``.
-        """
-        fading, opening = (EAGER * self.rates[variables]).exp().unbind(dim=-1)
-        beyond_one = (known - 1).clamp(min=0)
-        fade = (-beyond_one * fading).exp()
-        gate = -torch.expm1(-(beyond_one * opening).square())
-        return fade[..., None] * prior + gate[..., None] * own
-
-
-class FadingLevels(Conditionals):
-    """Levels beside a prior that fades to the frequencies of the levels.
+class GatedLevels(Conditionals):
+    """Levels by a prior and a network whose share grows with the number of known variables.
 
     Args:
         schema: Categorical variables.
@@ -427,20 +392,8 @@ class FadingLevels(Conditionals):
         super().__init__()
         self.schema, self.width = schema, width
         self.bare = CategoricalConditionals(schema, width=width, shared=False)
-        has_two = torch.tensor([variable.num_levels == 2 for variable in schema])
-        self.fading = Fading(len(schema))
-        self.register_buffer("usual", torch.zeros_like(self.bare.bias))
-        reading = torch.zeros(len(schema), self.bare.bias.shape[1], MOMENTS)
-        reading[has_two, 1:2, 0] = BESIDE_LINES
-        self.reading = nn.Parameter(reading)
-        with torch.no_grad():
-            self.bare.weight.mul_(LOOSE)
-
-    def start(self, alone: PriorMessage) -> None:
-        """Takes the frequencies of the levels from the prior's message without evidence."""
-        assert alone.levels is not None
-        found = alone.levels[:, : self.usual.shape[1]]
-        self.usual.copy_(found.masked_fill(self.bare.beyond, 0))
+        nn.init.zeros_(self.bare.weight)
+        self.rate = nn.Parameter(torch.full((len(schema),), math.log(SOON) / EAGER))
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
@@ -449,42 +402,30 @@ class FadingLevels(Conditionals):
         assert prior is not None
         assert prior.levels is not None
         assert prior.known is not None
-        moments = torch.stack([prior.location, prior.log_scale], dim=-1)
-        lines = (self.reading[variables] @ moments.unsqueeze(-1)).squeeze(-1)
-        own = self.bare(features, variables).logits + lines
-        beyond = own.isinf()
-        usual = self.usual[0 if self.bare.shared else variables]
-        said = prior.levels[..., : own.shape[-1]] - usual
-        logits = self.fading(said, own.masked_fill(beyond, 0), variables, prior.known)
-        return Categorical((usual + logits).masked_fill(beyond, -math.inf))
+        own = self.bare(features, variables).logits
+        beyond_one = (prior.known - 1).clamp(min=0)
+        gate = -torch.expm1(-(beyond_one * (EAGER * self.rate[variables]).exp()).square())
+        # A level that the variable does not have is impossible, gate or no gate.
+        logits = prior.levels[..., : own.shape[-1]] + gate[..., None] * own.clamp(min=NO_LOGIT)
+        return Categorical(logits.masked_fill(own.isinf(), -math.inf))
 
 
-class FadingDensities(Conditionals):
-    """Mixtures beside a prior that fades; their own components are relative to its moments.
+class PriorDensities(Conditionals):
+    """Densities of a prior alone.
 
     Args:
         schema: Continuous variables.
-        width: Size of the features.
+        width: Size of the features, which are not read.
     """
 
     def __init__(self, schema: Schema, *, width: int) -> None:
         super().__init__()
         self.schema, self.width = schema, width
-        self.bare = MixtureConditionals(schema, width=width)
-        self.rate = VariableProjection(len(schema), width=width, start=[math.log(SLOWLY)])
-        nn.init.zeros_(self.rate.weight)
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
     ) -> Mixture:
         """The densities of edges; see `Conditionals.forward`."""
+        del features, variables
         assert prior is not None
-        assert prior.known is not None
-        own = self.bare(features, variables).moved(prior.location, prior.log_scale)
-        beyond_one = (prior.known - 1).clamp(min=0)[..., None]
-        log_fade = -beyond_one * self.rate(features, variables).exp()
-        log_rest = (-torch.expm1(log_fade)).clamp(min=NOTHING).log()
-        logits = [log_fade + prior.log_weights, log_rest + own.logits.log_softmax(dim=-1)]
-        means = torch.cat([prior.means, own.means], dim=-1)
-        log_scales = torch.cat([prior.log_deviations, own.log_scales], dim=-1)
-        return Mixture(torch.cat(logits, dim=-1), means, log_scales)
+        return Mixture(*prior.components)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from anyorder.priors.latent import UNSEEN, Cells, by_category
 from anyorder.priors.moments import conditioned
 from anyorder.priors.normal_mixture import floored
 from anyorder.priors.normals import LEAST
@@ -22,9 +23,6 @@ READ, READ_CELLS = 20_000, 2**22
 ROUNDS, AT_LAST = 6, 12
 """Rounds of expectation maximisation after each split, and with all classes."""
 
-UNSEEN = 0.5
-"""Rows that a level counts for before any is seen: none is impossible."""
-
 ATOM_COUNTS = 100.0
 """More pseudo-counts of atoms, which are moved to where the class has its own."""
 
@@ -33,30 +31,6 @@ APART = 0.5
 
 NARROWEST = 0.02
 """Least deviation of a number in a class, in deviations of all rows."""
-
-BALANCED, CLOSE = 1000, 1e-12
-"""Most rounds in which tables are moved to frequencies, and how close these are reached."""
-
-
-class Cells(NamedTuple):
-    """Rows as classes read them.
-
-    Args:
-        places: Place of each category's level among all levels; the last is "missing".
-            Shape ``(rows, categories)``.
-        z: Numbers, 0 where they do not count. Shape ``(rows, numbers)``.
-        there: True where they count. Shape ``(rows, numbers)``.
-        weights: Weights of the rows, in rows. Shape ``(rows,)``.
-    """
-
-    places: Tensor
-    z: Tensor
-    there: Tensor
-    weights: Tensor
-
-    def at(self, rows: Tensor | slice) -> "Cells":
-        """Selects rows."""
-        return Cells(*(part[rows] for part in self))
 
 
 class Classes(NamedTuple):
@@ -107,7 +81,9 @@ class ClassFit:
         weights = cells.weights[:, None].expand(cells.places.shape).flatten()
         seen = cells.places.flatten().bincount(weights, minlength=levels + 1)[:-1]
         self.cells = cells
-        self.shares = (seen + UNSEEN) / self._by_category(seen + UNSEEN)  # (levels,)
+        self.shares = (seen + UNSEEN) / by_category(
+            seen + UNSEEN, self.layout.category
+        )  # (levels,)
         rows = cells.weights @ cells.there.double()
         self.mean = cells.weights @ cells.z / rows.clamp(min=LEAST)
         away = (cells.z - self.mean).masked_fill(~cells.there, 0)
@@ -152,36 +128,6 @@ class ClassFit:
             logs[rows] -= (0.5 * noise.square().sum(dim=1) + log_det[:, None]).T
         return logs
 
-    def balanced(self, found: Classes) -> Classes:
-        """Moves classes so that without evidence they have the frequencies and means of the rows.
-
-        The probabilities of class and level are scaled in turns to the shares of both (Sinkhorn):
-        of all that have these shares, those are the nearest.
-        """
-        weights = found.logs.softmax(dim=0)
-        both, shares = found.tables[:-1].exp() * weights, self.shares[:, None]
-        for _ in range(BALANCED):
-            off = both.sum(dim=1, keepdim=True) / shares
-            if not off.numel() or (off - 1).abs().max() < CLOSE:
-                break
-            both = both / off
-            both = both * weights / self._by_category(both)
-        tables = found.tables.clone()
-        tables[:-1] = (both / weights).log()
-        return found._replace(tables=tables, logs=weights.log())
-
-    def centered(self, found: Classes, elsewhere: Tensor) -> Classes:
-        """Moves centers by one step for all classes to the means of the rows.
-
-        Args:
-            found: The classes.
-            elsewhere: Level that a number must have to count, or -1. Shape ``(numbers,)``.
-        """
-        beside = found.tables[elsewhere].masked_fill((elsewhere < 0)[:, None], 0)
-        weights = (found.logs + beside).softmax(dim=1)  # (numbers, classes)
-        now = (weights * found.centers.T).sum(dim=1)
-        return found._replace(centers=found.centers + self.mean - now)
-
     def _updated(self, shares: Tensor, before: Classes | None) -> Classes:
         """Classes from the responsibility of each for each row. Shape ``(rows, classes)``."""
         cells, layout = self.cells, self.layout
@@ -190,7 +136,9 @@ class ClassFit:
         logs = ((rows + more) / (rows + more).sum()).log()
         counts = (self.hits.T @ shares.float()).double()
         tables = counts + self._beside(counts)
-        tables = nn.functional.pad((tables / self._by_category(tables)).log(), (0, 0, 0, 1))
+        tables = nn.functional.pad(
+            (tables / by_category(tables, self.layout.category)).log(), (0, 0, 0, 1)
+        )
         if not cells.z.shape[1]:
             nothing = cells.z.new_zeros(len(rows), 0)
             return Classes(logs, tables, nothing, nothing, cells.z.new_zeros(len(rows), 0, 0))
@@ -221,16 +169,16 @@ class ClassFit:
             return self.more * beside
         values, atom = self.layout.atoms.nan_to_num()[:, None], is_atom[:, None].double()
         mine = (counts + self.more * beside) * atom
-        rows = self._by_category(mine).clamp(min=LEAST)
-        mean = self._by_category(mine * values) / rows
-        usual = self._by_category(beside * atom * (values - mean).square())
-        spread = self._by_category(mine * (values - mean).square()) + usual
+        rows = by_category(mine, self.layout.category).clamp(min=LEAST)
+        mean = by_category(mine * values, self.layout.category) / rows
+        usual = by_category(beside * atom * (values - mean).square(), self.layout.category)
+        spread = by_category(mine * (values - mean).square(), self.layout.category) + usual
         variance = (spread / (rows + 1)).clamp(min=LEAST)
         tilted = beside * atom * (-0.5 * (values - mean).square() / variance).exp()
-        total = self._by_category(tilted).clamp(min=torch.finfo(tilted.dtype).tiny)
-        tilted = tilted / total * self._by_category(beside * atom)
+        total = by_category(tilted, self.layout.category).clamp(min=torch.finfo(tilted.dtype).tiny)
+        tilted = tilted / total * by_category(beside * atom, self.layout.category)
         moved = torch.where(is_atom[:, None], tilted, beside)
-        has_atoms = self._by_category(atom.expand(counts.shape)) > 0
+        has_atoms = by_category(atom.expand(counts.shape), self.layout.category) > 0
         return torch.where(has_atoms, self.more + ATOM_COUNTS, self.more) * (
             0.9 * moved + 0.1 * beside
         )
@@ -307,18 +255,13 @@ class ClassFit:
 
         tables = found.tables.repeat(1, 2)
         tables[:-1] += noise(tables[:-1])
-        tables[:-1] -= self._by_category(tables[:-1].exp()).log()
+        tables[:-1] -= by_category(tables[:-1].exp(), self.layout.category).log()
         logs, centers, variances, covariances = (
             part.repeat(2, *[1] * (part.ndim - 1))
             for part in (found.logs, found.centers, found.variances, found.covariances)
         )
         centers = centers + noise(centers) * variances.sqrt()
         return Classes(logs.log_softmax(dim=0), tables, centers, variances, covariances)
-
-    def _by_category(self, levels: Tensor) -> Tensor:
-        """Sum over the levels of each category, for each level. Shape of `levels`."""
-        sums = levels.new_zeros(self.cells.places.shape[1], *levels.shape[1:])
-        return sums.index_add_(0, self.layout.category, levels)[self.layout.category]
 
 
 def _hits(places: Tensor, levels: int) -> Tensor:

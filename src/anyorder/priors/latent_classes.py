@@ -2,8 +2,7 @@ r"""Latent classes over all columns: the general location mixture.
 
 Every row has a class z of share pi_z that is never seen. Given z, levels of categories are
 independent with probabilities theta_z, and numbers are normal: jointly, or independent where they
-are many. A number with repeated values (atoms) has a category of its own, which value or
-*elsewhere*, and a normal for what is elsewhere. For any evidence e
+are many. For any evidence e
 
     p(z | x_e) = pi_z prod_c theta_zc(x_c) N_z(numbers of e) / sum of the same,
     p(x_i | x_e) = sum_z p(z | x_e) p(x_i | z, numbers of e),
@@ -16,15 +15,9 @@ and so on as long as left-out rows become more probable. At last tables and cent
 little as possible, so that without evidence a level has the smoothed frequency of its column and a
 number its mean, exactly.
 
-A row must not see itself: in training it gets the message of classes that were fitted without the
-fifth of the rows (*fold*) that it is in. Its fold follows from its values, so nobody has to hand it
-on. Rows with equal values are dealt to different folds, and take one of these at random: to leave
-out all of them would make what is common rare.
-
 References:
     Olkin and Tate (1961): the general location model.
     Dempster, Laird and Rubin (1977), section 4.3: mixtures.
-    Chernozhukov et al. (2018): cross-fitting.
 """
 
 from dataclasses import dataclass
@@ -33,15 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.class_fit import AT_LAST, Cells, Classes, ClassFit, Layout
-from anyorder.priors.contract import Prior
+from anyorder.priors.class_fit import AT_LAST, Classes, ClassFit, Layout
+from anyorder.priors.latent import FOLDS, Cells, LatentPrior, balanced, centered
 from anyorder.priors.moments import conditioned, from_factor, in_rows
 from anyorder.priors.normals import LEAST, Posterior
 from anyorder.priors.scales import Units
 from anyorder.variables import Schema
-
-FOLDS = 5
-"""Number of folds; the first is left out to choose the number of classes, too."""
 
 MOST_CLASSES, MOST_TABLE = 128, 2**22
 """Largest number of classes, and of entries of their padded tables."""
@@ -56,9 +46,6 @@ rows are not so few, and the choice makes little difference."""
 
 FEWEST = 20
 """Fewest rows by which the number of classes is chosen; of fewer there is one."""
-
-NO_CHANCE = -1e4
-"""Log probability of a level that a variable does not have."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +68,15 @@ class ClassState:
         return ClassState(self.logs[rows], self.fold[rows], numbers)
 
 
-class LatentClasses(Prior):
+class LatentClasses(LatentPrior):
     """Mixture of classes over all columns; see the module.
 
     Args:
         schema: The variables; context is not read.
         classes: Number of classes; `fit` chooses it.
         joint: True for numbers that are joint given the class; `fit` chooses it.
-        densities: True for messages about numbers, too; numbers are evidence either way.
-        balanced: True if classes are moved to the frequencies and means of what rows have. False
-            for values that are missing depending on others: there maximum likelihood knows better.
+        balanced: See `LatentPrior`.
+        densities: See `LatentPrior`.
 
     Example:
         >>> from anyorder.variables import Variable
@@ -102,18 +88,8 @@ class LatentClasses(Prior):
         tensor([[[1., 0.]]])
     """
 
-    is_cross_fitted = True
+    parameters_type = Classes
 
-    start: Tensor
-    level: Tensor
-    inside: Tensor
-    numbers: Tensor
-    has_levels: Tensor
-    has_atoms: Tensor
-    is_number: Tensor
-    category: Tensor
-    values: Tensor
-    place: Tensor
     joint_numbers: Tensor
     joint_at: Tensor
     logs: Tensor
@@ -131,70 +107,25 @@ class LatentClasses(Prior):
         balanced: bool = True,
         densities: bool = True,
     ) -> None:
-        super().__init__(schema)
-        self.balanced, self.densities = balanced, densities
-        asked = [variable for variable in schema if not variable.context]
-        sizes = [v.num_levels or (len(v.atoms) + 1 if v.atoms else 0) for v in asked]
-        self.atoms = [torch.tensor(v.atoms) for v in asked]
-        self.sizes, self.most_levels = sizes, max([1, *sizes])
-        numbers = [i for i, v in enumerate(asked) if v.kind == "continuous"]
-        self.can_be_joint = [n for n, i in enumerate(numbers) if not asked[i].atoms]
-        start = torch.tensor([0, *sizes]).cumsum(dim=0)
-        has_levels = [i for i, size in enumerate(sizes) if size]
-        levels = torch.arange(self.most_levels)
-        inside = levels < torch.tensor(sizes)[:, None]
-        # An atom's levels begin with "elsewhere".
-        table = (start[:-1, None] + levels).where(inside, int(start[-1]))
-        own = {
-            "start": start[:-1],
-            "level": table,  # (vars, most levels), the last level where there is none
-            "inside": inside,
-            "numbers": torch.tensor(numbers, dtype=torch.long),
-            "has_levels": torch.tensor(has_levels, dtype=torch.long),
-            "has_atoms": torch.tensor([bool(v.atoms) for v in asked]),
-            "is_number": torch.tensor([v.kind == "continuous" for v in asked]),
-            "category": torch.arange(len(has_levels)).repeat_interleave(
-                torch.tensor([size for size in sizes if size], dtype=torch.long)
-            ),
-        }
-        none = float("nan")
-        values = [[none, *v.atoms] if v.atoms else [none] * v.num_levels for v in asked]
-        own["values"] = torch.tensor([v for part in values for v in part], dtype=torch.float64)
-        place = torch.zeros(len(asked), dtype=torch.long)
-        place[numbers] = torch.arange(len(numbers))
-        own["place"] = place
-        for name, part in own.items():
-            self.register_buffer(name, part, persistent=False)
-        self._keep(classes, joint, self._nothing(classes, joint))
-        self._repeated: tuple[Tensor, Tensor] | None = None
-        self._folds: Classes | None = None  # stacked
+        super().__init__(schema, balanced=balanced, densities=densities)
+        numbers = [variable for variable in schema if variable.kind == "continuous"]
+        asked = [variable for variable in numbers if not variable.context]
+        self.can_be_joint = [place for place, variable in enumerate(asked) if not variable.atoms]
+        size = len(self.can_be_joint) if joint else 0
+        logs = torch.zeros(classes).log_softmax(dim=0)
+        blocks = torch.eye(size).repeat(classes, 1, 1)
+        self._keep(joint, Classes(logs, *self._even(classes), blocks))
 
-    def _nothing(self, classes: int, joint: bool) -> Classes:
-        """Classes before any row is read: equal levels, standard normals."""
-        numbers, size = len(self.numbers), len(self.can_be_joint) if joint else 0
-        even = -torch.tensor([float(s) for s in self.sizes if s]).log()[self.category]
-        tables = nn.functional.pad(even, (0, 1))[:, None].repeat(1, classes)
-        zeros, ones = torch.zeros(classes, numbers), torch.ones(classes, numbers)
-        return Classes(
-            torch.zeros(classes).log_softmax(dim=0),
-            tables,
-            zeros,
-            ones,
-            torch.eye(size).repeat(classes, 1, 1),
-        )
-
-    def _keep(self, classes: int, joint: bool, found: Classes) -> None:
+    def _keep(self, joint: bool, found: Classes) -> None:
         """Takes over classes; those of a fit may be of another number than before."""
-        self.classes, self.joint = classes, joint
-        self.components = classes if len(self.numbers) and self.densities else 0
+        self.classes, self.joint = len(found.logs), joint
         places = torch.tensor(self.can_be_joint if joint else [], dtype=torch.long)
         places = places.to(self.start.device)
         joint_at = torch.full_like(self.start, -1)
         joint_at[self.numbers[places]] = torch.arange(len(places), device=places.device)
         self.register_buffer("joint_numbers", places, persistent=False)
         self.register_buffer("joint_at", joint_at, persistent=False)
-        for name, part in zip(Classes._fields, found, strict=True):
-            self.register_buffer(name, part.float())
+        self._register(self.classes, found)
 
     def fit(
         self,
@@ -223,7 +154,7 @@ class LatentClasses(Prior):
             return self._fitted(ClassFit(cells.at(rows), self._layout(joint), more), classes)
 
         folds = [found, *(fitted(fold != number) for number in range(1, FOLDS))]
-        self._keep(classes, joint, fitted(fold >= 0))
+        self._keep(joint, fitted(fold >= 0))
         self._folds = Classes(*(torch.stack(part).float() for part in zip(*folds, strict=True)))
 
     def _kinds(self, cells: Cells) -> list[bool]:
@@ -272,81 +203,9 @@ class LatentClasses(Prior):
             found = fit.improved(found)
         if not self.balanced:
             return found
-        elsewhere = self.start[self.numbers].masked_fill(~self.has_atoms[self.numbers], -1)
-        return fit.centered(fit.balanced(found), elsewhere)
-
-    def _cells(self, x: Tensor, have: Tensor, weights: Tensor) -> Cells:
-        variables = torch.arange(len(self.start), device=x.device)
-        x = x[:, : len(variables)]
-        codes = self._codes(variables.expand(x.shape), x)
-        places = (self.start + codes).masked_fill(~have, len(self.category))
-        counts = (codes == 0) | ~self.has_atoms
-        there = (have & counts)[:, self.numbers]
-        z = x[:, self.numbers].double().masked_fill(~there, 0)
-        return Cells(places[:, self.has_levels], z, there, weights)
-
-    def _codes(self, variables: Tensor, values: Tensor) -> Tensor:
-        """Code of each value: of a level, or of an atom, after 0 for elsewhere.
-
-        Args:
-            variables: Shape ``(rows, tokens)``.
-            values: Shape ``(rows, tokens)``.
-        """
-        most = torch.tensor(self.sizes, device=values.device).clamp(min=1) - 1
-        codes = values.nan_to_num().clamp(min=0).long().minimum(most[variables])
-        codes = codes.masked_fill(self.is_number[variables], 0)
-        for variable in variables[self.has_atoms[variables]].unique().tolist():
-            mine = variables == variable
-            own, atoms = values[mine].float(), self.atoms[variable].to(values.device)
-            place = torch.searchsorted(atoms, own).clamp(max=len(atoms) - 1)
-            codes[mine] = torch.where(atoms[place] == own, place + 1, 0)
-        return codes
-
-    # Folds
-
-    def _dealt(self, x: Tensor) -> Tensor:
-        """Fold of each row of the fit; rows with the same values go to different ones."""
-        keys = row_keys(x)
-        distinct, which, counts = keys.unique(return_inverse=True, return_counts=True)
-        order = which.argsort(stable=True)
-        first = counts.cumsum(dim=0) - counts
-        turn = torch.empty_like(which)
-        turn[order] = torch.arange(len(x), device=x.device) - first[which[order]]
-        self._repeated = distinct[counts > 1], counts[counts > 1]
-        return (keys + turn) % FOLDS
-
-    def _fold(self, x: Tensor) -> Tensor:
-        """Fold of each row in training; of several with the same values, that of any."""
-        keys = row_keys(x)
-        turn = torch.zeros_like(keys)
-        assert self._repeated is not None
-        repeated, counts = (part.to(x.device) for part in self._repeated)
-        if len(repeated):
-            place = torch.searchsorted(repeated, keys).clamp(max=len(repeated) - 1)
-            copies = counts[place].where(repeated[place] == keys, 1)
-            if self.training:  # evaluations are the same every time
-                turn = (torch.rand(len(x), device=x.device) * copies).long()
-        return (keys + turn) % FOLDS
-
-    def _parameters_of(self, x: Tensor) -> tuple[Classes, Tensor]:
-        """Stacked parameters, and which of them each row has: one fit, or those of the folds."""
-        fold = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        return self._stacked(), self._fold(x) if self._takes_folds else fold
-
-    @property
-    def _takes_folds(self) -> bool:
-        return (self.training or self.leaves_out) and self._folds is not None
-
-    def _stacked(self) -> Classes:
-        """Parameters with an axis of folds, or of one fit.
-
-        Doubles where the device has them, and nothing is trained: answers are to agree.
-        """
-        device = self.logs.device
-        kind = torch.float32 if self.training or device.type == "mps" else torch.float64
-        own = (getattr(self, name)[None] for name in Classes._fields)
-        found = self._folds if self._takes_folds and self._folds is not None else own
-        return Classes(*(part.to(device, kind) for part in found))
+        tables = balanced(found.tables, found.logs[None], fit.shares, self.category)
+        centers = centered(found.centers, tables, found.logs, fit.mean, self._elsewhere)
+        return found._replace(tables=tables, centers=centers)
 
     # Messages
 
@@ -466,79 +325,6 @@ class LatentClasses(Prior):
         logs = state.logs.log_softmax(dim=-1)[:, None].expand(*variables.shape, -1)
         return self._message(classes, state.fold, variables, logs, means, deviations)
 
-    def _told(self, classes: Classes, fold: Tensor, variables: Tensor, values: Tensor) -> Tensor:
-        """Log probability of values with each class; joint numbers as if they were not.
-
-        Shape ``(rows, tokens, classes)``.
-        """
-        codes = self._codes(variables, values)
-        levels = self.level[variables, codes]
-        found = classes.tables[fold[:, None], levels]
-        if not len(self.numbers):
-            return found
-        means, deviations = self._normals(classes, fold, variables)
-        away = (values.to(means)[..., None] - means) / deviations
-        logs = -0.5 * away.square() - deviations.log()
-        counts = self.is_number[variables] & (codes == 0)
-        return found + logs.where(counts[..., None], 0)
-
-    def _normals(self, classes: Classes, fold: Tensor, variables: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and deviations of numbers with each class. Shapes ``(rows, tokens, classes)``."""
-        if not len(self.numbers):
-            nothing = classes.logs.new_zeros(*variables.shape, 0)
-            return nothing, nothing
-        place = self.place[variables]
-        mean, variance = (
-            part.mT[fold[:, None], place] for part in (classes.centers, classes.variances)
-        )
-        return mean, variance.sqrt()
-
-    def _message(
-        self,
-        classes: Classes,
-        fold: Tensor,
-        variables: Tensor,
-        logs: Tensor,
-        means: Tensor,
-        deviations: Tensor,
-    ) -> PriorMessage:
-        """Message from log weights, means and deviations ``(rows, tokens, classes)``."""
-        weights = logs.exp()
-        levels = self._levels(classes, fold, variables, weights)
-        if not means.shape[-1] or not self.densities:
-            zero, none = levels.new_zeros(variables.shape), means[..., :0].to(levels)
-            return PriorMessage(zero, zero, none, none, none, levels)
-        if self.has_atoms.any():  # the density is that of what is elsewhere
-            place = self.start[variables].masked_fill(~self.has_atoms[variables], -1)
-            beside = classes.tables[fold[:, None], place]
-            logs = (logs + beside).log_softmax(dim=-1)
-            weights = logs.exp()
-        mean = (weights * means).sum(dim=-1)
-        spread = deviations.square() + (means - mean[..., None]).square()
-        log_scale = 0.5 * (weights * spread).sum(dim=-1).log()
-        gone = ~self.is_number[variables]
-        location, log_scale = (part.masked_fill(gone, 0) for part in (mean, log_scale))
-        parts = (location, log_scale, logs, means, deviations.log(), levels)
-        return PriorMessage(*(part.float() for part in parts))
-
-    def _levels(self, classes: Classes, fold: Tensor, variables: Tensor, weights: Tensor) -> Tensor:
-        """Log probability of each level. Shape ``(rows, tokens, most levels)``."""
-        found = weights.new_zeros(*variables.shape, self.most_levels)
-        tables = classes.tables.exp()
-        every = torch.arange(len(fold), device=fold.device)
-        for one in fold.unique().tolist():
-            rows = every if len(tables) == 1 else (fold == one).nonzero()[:, 0]
-            own = variables[rows]
-            if (own == own[:1]).all():
-                table = tables[one][self.level[own[0]]]  # (tokens, levels, classes)
-                found[rows] = (weights[rows].movedim(0, 1) @ table.mT).movedim(0, 1)
-                continue
-            for variable in own.unique().tolist():
-                row, token = (own == variable).nonzero(as_tuple=True)
-                share = weights[rows[row], token]
-                found[rows[row], token] = share @ tables[one][self.level[variable]].T
-        return found.log().masked_fill(~self.inside[variables], NO_CHANCE).float()
-
 
 def _before(logs: Tensor, query: Tensor, given: Tensor, when: Tensor) -> Tensor:
     """Returns the sum of all that is known before each variable of a path.
@@ -562,16 +348,3 @@ def _before(logs: Tensor, query: Tensor, given: Tensor, when: Tensor) -> Tensor:
 def _exclusive(steps: Tensor) -> Tensor:
     """Returns the sums of all earlier steps. Shape ``(rows, steps, classes)``."""
     return nn.functional.pad(steps[:, :-1], (0, 0, 1, 0)).cumsum(dim=1)
-
-
-MIX = 0x9E3779B97F4A7C15 - 2**64
-"""An odd number without pattern, by which keys are multiplied."""
-
-
-def row_keys(x: Tensor) -> Tensor:
-    """A number of 31 bits that depends on all values of a row. Shape ``(rows,)``."""
-    key = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    for column in (x.float() + 0.0).contiguous().view(torch.int32).long().unbind(dim=1):
-        key = (key ^ column) * MIX
-        key = key ^ (key >> 29)
-    return (key >> 32) & (2**31 - 1)

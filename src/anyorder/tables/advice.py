@@ -15,12 +15,12 @@ import pandas as pd
 
 from anyorder.cli.console import shell, words
 from anyorder.cli.streams import STREAM
+from anyorder.priors.trees import dependence
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS
 from anyorder.tables.model import TableModel
 from anyorder.tables.notation import Question, quoted, written_given
-from anyorder.tables.orders import mutual_information
 from anyorder.tables.parsing import ORDERS, is_foreign, plainly, possible_orders
 from anyorder.tables.schema import TableSchema
 from anyorder.training.loop import Fit
@@ -332,7 +332,8 @@ def _dependent_pair(table: TableSchema, frame: pd.DataFrame) -> Question:
     names = names or list(table.names)
     places = [table.names.index(name) for name in names]
     x, missing = table.encode(rows)
-    information = mutual_information(x[:, places], ~missing[:, places])
+    levels = [table[name].variable.num_levels for name in names]
+    information = dependence(x[:, places], ~missing[:, places], levels)
     if not information.any():
         return names[:-1][:1], names[-1:], 1.0
     first, second = sorted(divmod(int(information.argmax()), len(names)))

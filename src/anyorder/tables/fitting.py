@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.mixed import FadingOf, MixedConditionals
+from anyorder.heads.mixed import Joined, MixedConditionals
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
@@ -26,7 +26,8 @@ from anyorder.networks.path_transformer import PathTransformer, SingleStreamPath
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, SummedPrior
 from anyorder.priors.latent_classes import LatentClasses
-from anyorder.priors.levels import MOST_COLUMNS, LevelPrior, default_prior
+from anyorder.priors.latent_tree import LatentTree
+from anyorder.priors.levels import MOST_COLUMNS, default_prior
 from anyorder.priors.moments import in_rows
 from anyorder.priors.normals import NormalPrior
 from anyorder.priors.scales import Units
@@ -108,21 +109,28 @@ def rows_of_a_step(columns: int) -> int:
 
 
 def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
-    """Returns latent classes for categories, lines for log-odds, and normal mixtures for numbers.
+    """Returns a latent tree for categories, and normal mixtures for numbers, which it reads too.
 
-    Classes are right where little is known; many weak relations add up along lines. Plants, joint
-    and half given: classes alone -13.05, -5.85; after 10 s lines and a network -13.38, -5.81, all
-    three -12.70, -5.46. Numbers keep normal mixtures: diamonds after 25 s, joint -27.8, where
-    densities of classes had -31.4.
+    Numbers keep normal mixtures: diamonds after 25 s, joint -27.8, where densities given classes
+    had -31.4.
     """
     asked = [variable for variable in schema if not variable.context]
-    has_two = any(variable.num_levels == 2 for variable in asked)
-    priors: list[Prior] = [LatentClasses(schema, balanced=balanced, densities=False)]
+    priors: list[Prior] = [latent_prior(schema, balanced=balanced, densities=False)]
     if 2 <= sum(variable.kind == "continuous" for variable in asked) <= MOST_COLUMNS:
         priors.append(NormalPrior(schema))
-    if has_two and 2 <= len(asked) <= MOST_COLUMNS:
-        priors.append(LevelPrior(schema))
     return SummedPrior(schema, priors)
+
+
+def latent_prior(schema: Schema, *, balanced: bool, densities: bool) -> Prior:
+    """Returns a latent tree, or latent classes for densities of numbers and for very many columns.
+
+    Beside numbers classes have joint normals, which trees of normals do not match.
+    """
+    asked = [variable for variable in schema if not variable.context]
+    has_numbers = any(variable.kind == "continuous" for variable in asked)
+    is_tree = len(asked) <= MOST_COLUMNS and not (densities and has_numbers)
+    kind = LatentTree if is_tree else LatentClasses
+    return kind(schema, balanced=balanced, densities=densities)
 
 
 def network_for(columns: int) -> Network:
@@ -160,21 +168,21 @@ class Shape:
         """Prior of the columns, if the model can have one."""
         balanced = self.missing == "mcar"
         if self.network is None:
-            return LatentClasses(schema, balanced=balanced)
+            return latent_prior(schema, balanced=balanced, densities=True)
         if not self.guide or self.network == "mlp":
             return None
-        if self.fades(schema) != "none":
+        if self.joined(schema) != "heads":
             return stacked_prior(schema, balanced=balanced)
         return default_prior(schema) if self.head in ("mixture", "spline") else None
 
-    def fades(self, schema: Schema) -> FadingOf:
-        """Returns whose prior fades: that of categories, or of all columns without a network."""
+    def joined(self, schema: Schema) -> Joined:
+        """Returns how prior and network are joined; see `MixedConditionals`."""
         if self.network is None:
-            return "all"
+            return "alone"
         asked = [variable for variable in schema if not variable.context]
         has_levels = any(variable.kind == "categorical" for variable in asked)
         is_path = self.network != "mlp" and self.guide and self.head == "mixture"
-        return "levels" if is_path and has_levels else "none"
+        return "gated" if is_path and has_levels else "heads"
 
 
 def build(
@@ -219,7 +227,7 @@ def build(
             width=network.width,
             head=shape.head,
             components=None if prior is None else prior.components,
-            fading=shape.fades(schema),
+            joined=shape.joined(schema),
         )
     natural = RemoveGreatest(lexicographic(schema.num_variables))
     return AnyOrderModel(schema, network, conditionals, protocol or natural)

@@ -429,7 +429,8 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 order=None if order is None else [str(name) for name in _listed(order)],
             )
 
-        if not is_chosen(self.order, frame.columns):
+        kind = self._default_order() if self.order is None else self.order
+        if not is_chosen(kind, frame.columns):
             return infer(self.order)
         # A run that is gone on with has its order already, and a search would find another.
         kept = None if folder is None else folder / "order.json"
@@ -446,12 +447,17 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         law, settings = self._query_law(table), self._settings(rows, held_out)
         check_any_order(law)
-        order = chosen_order(self.order, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
+        order = chosen_order(kind, table.schema, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
         names = [table.names[place] for place in order.tolist()]
         if kept is not None:
             make_folder(kept.parent)
             replace_text(kept, json.dumps(names))
-        return infer(names)
+        return table.ordered(names)
+
+    def _default_order(self) -> Order | None:
+        """Returns the order of the prior's tree, along which its paths are short, if it has one."""
+        has_tree = self.prior and self.network != "mlp" and self.head == "mixture"
+        return "dependence" if has_tree and isinstance(self.queries, str) else None
 
     def _split(
         self, table: TableSchema, frame: pd.DataFrame, weights: Tensor | None

@@ -6,7 +6,7 @@ data alone. `learned_order` uses a model that was trained on random orders: it s
 order with the best held-out likelihood under the query law. `chosen_order` is the entry point.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
@@ -19,13 +19,12 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw
+from anyorder.priors.trees import chow_liu, dependence, preorder
 from anyorder.tables.fitting import TableData, train
 from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema
 
 Order = Literal["complete", "dependence", "learned"]
-
-BINS = 8
-"""Bins of each variable for the estimate of mutual information."""
 
 FEWEST_JUDGED = 4
 """Least number of rows that orders are compared on: half for the search, two for its error."""
@@ -33,7 +32,7 @@ FEWEST_JUDGED = 4
 EXPLORED = 0.25
 """Fraction of the budget for a model of random orders, from which an order is learned."""
 
-COMPARED = 5000
+COMPARED = 20_000
 """Greatest number of rows for the estimate of mutual information."""
 
 JUDGED = 512
@@ -55,6 +54,7 @@ def is_chosen(order: object, columns: Iterable[str]) -> bool:
 
 def chosen_order(
     kind: Order,
+    schema: Schema,
     explorer: Callable[[], AnyOrderModel],
     data: TableData,
     held_out: TableData,
@@ -65,6 +65,7 @@ def chosen_order(
 
     Args:
         kind: "complete" (`by_completeness`), "dependence" (`by_dependence`) or "learned".
+        schema: The variables.
         explorer: Function that returns an untrained model of random orders.
         data: Training rows.
         held_out: Held-out rows.
@@ -76,7 +77,8 @@ def chosen_order(
     num_variables = data.missing.shape[1]
     if kind == "dependence":
         some = torch.randperm(len(data.x), generator=_source(settings))[:COMPARED]
-        return by_dependence(data.x[some, :num_variables], ~data.missing[some])
+        levels = [variable.num_levels for variable in schema][:num_variables]
+        return by_dependence(data.x[some, :num_variables], ~data.missing[some], levels)
     judged = held_out if len(held_out.x) else data
     judged = judged.at(judged.asking(law)[:JUDGED])
     if len(judged.x) < FEWEST_JUDGED:
@@ -124,39 +126,18 @@ def by_completeness(available: Tensor) -> Tensor:
     return (-available.double().mean(dim=0)).argsort(stable=True)
 
 
-def by_dependence(x: Tensor, available: Tensor | None = None) -> Tensor:
+def by_dependence(x: Tensor, available: Tensor, levels: Sequence[int]) -> Tensor:
     """Returns an order in which each variable follows those with most information about it.
 
-    A tree grows from the variable with the most mutual information with all others; next is always
-    the variable that shares most with one that is already in the order.
+    It goes down the tree of Chow and Liu, a branch after another; see `trees.py`.
 
     Args:
         x: Values. Shape ``(rows, vars)``.
-        available: Variables that each row has; all by default. Shape ``(rows, vars)``.
+        available: Variables that each row has. Shape ``(rows, vars)``.
+        levels: Number of levels of each category; 0 for a number.
     """
-    information = mutual_information(x, available)
-    order = [int(information.sum(dim=1).argmax())]
-    while len(order) < len(information):
-        best = information[order].amax(dim=0)
-        best[order] = -torch.inf
-        order.append(int(best.argmax()))
-    return torch.tensor(order)
-
-
-def mutual_information(x: Tensor, available: Tensor | None = None) -> Tensor:
-    """Estimates the mutual information of pairs of variables, in nats, over rows that have both.
-
-    Values are binned by quantiles. The bias, half a nat for each degree of freedom over the number
-    of rows, is subtracted. Shape ``(vars, vars)``, zero on the diagonal.
-    """
-    have = torch.ones_like(x, dtype=torch.bool) if available is None else available
-    bins = torch.stack([_bins(x[:, i], have[:, i]) for i in range(x.shape[1])], dim=1)
-    found = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
-    for i in range(x.shape[1]):
-        for j in range(i):
-            both = have[:, i] & have[:, j]
-            found[i, j] = found[j, i] = _information(bins[both, i], bins[both, j])
-    return found
+    information = dependence(x, available, levels)
+    return torch.tensor(preorder(chow_liu(information), information))
 
 
 class LearnedOrder(NamedTuple):
@@ -220,29 +201,3 @@ def _moved(order: Tensor, generator: torch.Generator | None) -> Tensor:
     listed = order.tolist()
     listed.insert(places[1], listed.pop(places[0]))
     return torch.tensor(listed)
-
-
-def _bins(values: Tensor, have: Tensor) -> Tensor:
-    """Returns the bin of each value, of at most `BINS` with about equal counts. ``(rows,)``."""
-    present = values[have].double()
-    if not len(present):
-        return torch.zeros_like(values, dtype=torch.long)
-    distinct = present.unique()
-    if len(distinct) <= BINS:
-        return torch.searchsorted(distinct, values.double()).clamp(max=len(distinct) - 1)
-    cuts = present.quantile(torch.arange(1, BINS, dtype=torch.float64) / BINS).unique()
-    return torch.bucketize(values.double(), cuts, right=True)
-
-
-def _information(a: Tensor, b: Tensor) -> Tensor:
-    """Returns the mutual information of two columns of bins, minus its bias, at least zero."""
-    if not len(a):
-        return torch.zeros((), dtype=torch.float64)
-    rows, columns = int(a.max()) + 1, int(b.max()) + 1
-    joint = torch.bincount(a * columns + b, minlength=rows * columns).double() / len(a)
-    joint = joint.view(rows, columns)
-    product = joint.sum(dim=1, keepdim=True) * joint.sum(dim=0, keepdim=True)
-    seen = joint > 0
-    plain = (joint[seen] * (joint[seen] / product[seen]).log()).sum()
-    freedom = ((joint.sum(dim=1) > 0).sum() - 1) * ((joint.sum(dim=0) > 0).sum() - 1)
-    return (plain - freedom / (2 * len(a))).clamp(min=0)

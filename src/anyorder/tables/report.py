@@ -13,6 +13,7 @@ from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import AnyOrderWarning, QueryError
 from anyorder.lattice.random_sets import seeded
+from anyorder.priors.trees import dependence
 from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
     calibration_sections,
@@ -26,7 +27,6 @@ from anyorder.tables.answers import CHECKED_ROWS
 from anyorder.tables.columns import CALENDAR, NumberColumn
 from anyorder.tables.evaluation import GUESSED_ROWS, HEADINGS, column_skill
 from anyorder.tables.model import TableModel
-from anyorder.tables.orders import mutual_information
 from anyorder.tables.parsing import read_datetimes, read_durations, read_floats
 from anyorder.tables.questions import is_for_any
 from anyorder.tables.schema import TableSchema
@@ -175,7 +175,8 @@ def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
 def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
     """Returns the most dependent columns, in the order of the table."""
     asked = len(model.table_.query)
-    information = mutual_information(x[:COMPARED, :asked], ~missing[:COMPARED])
+    levels = [variable.num_levels for variable in model.table_.schema][:asked]
+    information = dependence(x[:COMPARED, :asked], ~missing[:COMPARED], levels)
     there = ~missing.all(dim=0)  # a file may lack columns
     best = information.sum(dim=1).masked_fill(~there, -torch.inf).argsort(descending=True)
     best = best[: min(PAIRED, int(there.sum()))]

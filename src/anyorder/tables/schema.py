@@ -152,6 +152,10 @@ class TableSchema:
         known = [column.name for column in (*self.query, *self.context)]
         raise QueryError(f'There is no column "{name}" in the model.{nearest_or_all(name, known)}')
 
+    def ordered(self, names: Sequence[str]) -> "TableSchema":
+        """Returns the schema with the columns that can be queried in another order."""
+        return replace(self, query=tuple(self[name] for name in names))
+
     def widened(self, x: Tensor, have: Tensor) -> "TableSchema":
         """Returns the schema with the ranges of numbers extended to `x`, rows trained on later."""
         query = tuple(

@@ -1,4 +1,4 @@
-"""Heads beside a prior that fades: what is said without evidence, and how the network comes in."""
+"""Heads beside a prior: what is said with little evidence, and how the network comes in."""
 
 import math
 
@@ -10,7 +10,7 @@ from anyorder.errors import ConfigError
 from anyorder.heads.atoms import AtomicConditionals
 from anyorder.heads.mixed import MixedConditionals
 from anyorder.heads.mixture import Mixture
-from anyorder.heads.with_prior import FadingDensities, FadingLevels, continuous_conditionals
+from anyorder.heads.with_prior import GatedLevels, PriorDensities, continuous_conditionals
 from anyorder.networks.contracts import PriorMessage
 
 EDGES = 6
@@ -47,7 +47,7 @@ def features(generator):
 @pytest.mark.parametrize("known", [0, 1])
 def test_levels_are_the_priors_where_at_most_one_is_known(features, generator, known):
     schema = Schema((Variable.categorical("a", range(4)), Variable.categorical("b", [0, 1])))
-    head = disturbed(FadingLevels(schema, width=3), generator)
+    head = disturbed(GatedLevels(schema, width=3), generator)
     which, said = torch.arange(EDGES) % 2, message(known, generator)
     found = head(features, which, said).log_probs
     torch.testing.assert_close(found[::2], said.levels[::2])
@@ -55,45 +55,44 @@ def test_levels_are_the_priors_where_at_most_one_is_known(features, generator, k
     assert found[1::2, 2:].isneginf().all()
 
 
-def test_the_more_is_known_the_less_a_prior_counts(features, generator):
+def test_the_more_is_known_the_more_the_network_counts(features, generator):
     schema = Schema((Variable.categorical("a", range(4)),))
-    head = disturbed(FadingLevels(schema, width=3), generator)
-    alone = message(0, generator)[:1]
-    head.start(alone)
+    head = disturbed(GatedLevels(schema, width=3), generator)
     source = generator.get_state()
-    which, rates = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.fading.rates[0]).exp()
-    for known in (2, 5):
+    which, rate = torch.zeros(EDGES, dtype=torch.long), (5.0 * head.rate[0]).exp().item()
+    for known in (2, 5, 50):
         said = message(known, generator.set_state(source))
-        fade = math.exp(-(known - 1) * rates[0].item())
-        gate = 1 - math.exp(-(((known - 1) * rates[1].item()) ** 2))
-        moments = torch.stack([said.location, said.log_scale], dim=-1)
-        own = head.bare(features, which).logits + moments @ head.reading[0].T
-        usual = alone.levels
-        expected = (usual + fade * (said.levels - usual) + gate * own).log_softmax(dim=-1)
+        gate = 1 - math.exp(-(((known - 1) * rate) ** 2))
+        own = head.bare(features, which).logits
+        expected = (said.levels + gate * own).log_softmax(dim=-1)
         torch.testing.assert_close(head(features, which, said).log_probs, expected)
 
 
-def test_a_density_is_a_mixture_of_prior_and_network(features, generator):
+def test_a_head_starts_as_the_prior(features, generator):
+    schema = Schema((Variable.categorical("a", range(4)), Variable.categorical("b", [0, 1])))
+    head, which = GatedLevels(schema, width=3), torch.arange(EDGES) % 2
+    said = message(40, generator)
+    found = head(features, which, said).log_probs
+    torch.testing.assert_close(found[::2], said.levels[::2])
+    found.exp().sum().backward()
+    assert all(p.grad.isfinite().all() for p in head.parameters())
+
+
+def test_a_density_alone_is_the_priors(features, generator):
     schema = Schema((Variable.continuous("a"), Variable.continuous("b")))
-    head = disturbed(FadingDensities(schema, width=3), generator)
-    which, values = torch.arange(EDGES) % 2, torch.randn(EDGES, generator=generator)
-    for known in (0, 1, 2, 50):
-        said = message(known, generator)
-        fade = (-max(0, known - 1) * head.rate(features, which).exp()).exp().squeeze(-1)
-        prior = Mixture(*said.components).log_prob(values).exp()
-        own = head.bare(features, which).moved(said.location, said.log_scale)
-        expected = fade * prior + (1 - fade) * own.log_prob(values).exp()
-        found = head(features, which, said)
-        torch.testing.assert_close(found.log_prob(values).exp(), expected, atol=1e-5, rtol=1e-4)
-        found.log_prob(values).sum().backward()
-        assert all(p.grad.isfinite().all() for p in head.parameters() if p.grad is not None)
+    said, values = message(3, generator), torch.randn(EDGES, generator=generator)
+    found = PriorDensities(schema, width=3)(features, torch.arange(EDGES) % 2, said)
+    weights, deviations = said.log_weights.exp(), said.log_deviations.exp()
+    away = (values[:, None] - said.means) / deviations
+    density = (weights * (-0.5 * away.square()).exp() / deviations / math.sqrt(2 * math.pi)).sum(1)
+    torch.testing.assert_close(found.log_prob(values).exp(), density, atol=1e-5, rtol=1e-4)
 
 
 def test_atoms_are_the_priors_where_nothing_is_known(features, generator):
     schema = Schema(
         (Variable.continuous("a", atoms=(-1.0, 0.0, 1.0)), Variable.continuous("b", atoms=(2.0,)))
     )
-    head = AtomicConditionals(schema, width=3, components=3, fading=True)
+    head = AtomicConditionals(schema, width=3, components=3, alone=True)
     head, said = disturbed(head, generator), message(0, generator)
     found = head(features, torch.arange(EDGES) % 2, said)
     elsewhere_last = said.levels[::2].roll(-1, dims=1)
@@ -108,6 +107,6 @@ def test_atoms_are_the_priors_where_nothing_is_known(features, generator):
 def test_only_mixtures_can_be_mixed_with_a_prior():
     schema = Schema((Variable.continuous("a"),))
     with pytest.raises(ConfigError, match="mixture"):
-        continuous_conditionals(schema, width=3, head="spline", fading=True)
-    mixed = MixedConditionals(schema, width=3, components=1, fading="all")
-    assert isinstance(mixed.groups[0], FadingDensities)
+        continuous_conditionals(schema, width=3, head="spline", alone=True)
+    mixed = MixedConditionals(schema, width=3, components=1, joined="alone")
+    assert isinstance(mixed.groups[0], PriorDensities)

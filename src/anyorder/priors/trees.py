@@ -1,0 +1,300 @@
+"""Trees over variables: the tree of Chow and Liu, and belief propagation in logarithms.
+
+Every variable i has a hidden state, which depends on the state of its parent alone. What is known
+of i is a log-likelihood of its states. *Messages* along the edges carry it through the tree: the
+one over an edge is all that is known on its far side. Two sweeps, from the leaves to the root and
+back, give the belief about every variable.
+
+Along a path, what is known grows by a variable at a time. Only messages on the way from one
+variable of the path to the next change what is known there: `beliefs_along` walks from one to the
+next and renews these. So a path takes as many products with a transition matrix as the walk has
+edges, where two sweeps for each factor would take twice the number of variables.
+
+References:
+    Chow and Liu (1968): the tree that fits best.
+    Pearl (1988), chapter 4: belief propagation.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LEAST = 1e-30
+"""Least probability of a state by a message: its logarithm is finite."""
+
+BINS, CODES, MOST_CODES = 8, 8192, 32
+"""Bins of a number, codes of all columns together (wide tables have fewer bins), and most codes of
+a category: its rarest levels share one."""
+
+CUT_ROWS = 20_000
+"""Rows whose quantiles are taken."""
+
+
+class Tree:
+    """A rooted tree.
+
+    Args:
+        parent: Parent of each variable; -1 for the root.
+
+    Example:
+        >>> tree = Tree([1, -1, 1, 2])
+        >>> tree.root, [nodes.tolist() for nodes, _ in tree.levels]
+        (1, [[0, 2], [3]])
+        >>> list(tree.walk(0, 3))
+        [(0, 1), (1, 2), (2, 3)]
+    """
+
+    def __init__(self, parent: Sequence[int]) -> None:
+        self.parent = list(parent)
+        self.root = self.parent.index(-1)
+        self.depth = [-1] * len(parent)
+        self.depth[self.root] = 0
+        children = [[i for i, p in enumerate(parent) if p == node] for node in range(len(parent))]
+        self.levels: list[tuple[Tensor, Tensor]] = []  # below the root: variables, parents
+        level = [self.root]
+        while level := [child for node in level for child in children[node]]:
+            for node in level:
+                self.depth[node] = self.depth[parent[node]] + 1
+            self.levels.append((torch.tensor(level), torch.tensor([parent[i] for i in level])))
+
+    def walk(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yields the edges on the way from one variable to another."""
+        down = []
+        while start != end:
+            if self.depth[start] >= self.depth[end]:
+                yield start, self.parent[start]
+                start = self.parent[start]
+            else:
+                down.append((self.parent[end], end))
+                end = self.parent[end]
+        yield from reversed(down)
+
+
+@lru_cache(maxsize=16)
+def tree_of(parent: tuple[int, ...]) -> Tree:
+    """Returns the tree, which is built once."""
+    return Tree(parent)
+
+
+def swept(tree: Tree, own: Tensor, root: Tensor, branch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Messages of two sweeps.
+
+    Args:
+        tree: The tree.
+        own: Log-likelihood of the states by what is known of each variable.
+            Shape ``(vars, ..., rows, states)``.
+        root: Log probability of the root's states. Shape ``(..., 1, states)``.
+        branch: p(state | state of the parent). Shape ``(vars, ..., parent's states, states)``.
+
+    Returns:
+        Log-likelihood by what is known of a variable and all below it; the message to the parent,
+        0 of the root; and the message from the parent, of the root its probability. Shape of `own`.
+    """
+    inner, up, down = own.clone(), torch.zeros_like(own), torch.empty_like(own)
+    down[tree.root] = root
+    levels = [(nodes.to(own.device), parents.to(own.device)) for nodes, parents in tree.levels]
+    for nodes, parents in reversed(levels):
+        up[nodes] = through(inner[nodes], branch[nodes].mT)
+        inner.index_add_(0, parents, up[nodes])
+    for nodes, parents in levels:
+        down[nodes] = through(inner[parents] + down[parents] - up[nodes], branch[nodes])
+    return inner, up, down
+
+
+def through(logs: Tensor, matrix: Tensor) -> Tensor:
+    """Log-likelihood of the states at the other end of an edge. Shape of `logs`."""
+    most = logs.amax(dim=-1, keepdim=True)
+    return ((logs - most).exp() @ matrix).clamp(min=LEAST).log() + most
+
+
+def beliefs_along(
+    tree: Tree,
+    evidence: Tensor,
+    told: Tensor,
+    order: Sequence[int],
+    root: Tensor,
+    branch: Tensor,
+) -> Tensor:
+    """Log weights of the states of every variable given the evidence and what was told before it.
+
+    Args:
+        tree: The tree.
+        evidence: Log-likelihood of the states by the evidence. Shape ``(vars, ..., states)``.
+        told: That by the value that is told at its turn; 0 if none is. Shape of `evidence`.
+        order: Variables that some row is told, in the order of their turns.
+        root: See `swept`.
+        branch: See `swept`.
+
+    Returns:
+        Of variables in `order`, each at its turn; of others given the evidence. Shape of `told`.
+    """
+    inner, up, down = swept(tree, evidence, root, branch)
+    total = inner + down
+    found, at = total.clone(), tree.root
+    for variable in order:
+        for start, end in tree.walk(at, variable):
+            if tree.parent[end] == start:
+                new = through(total[start] - up[end], branch[end])
+                total[end] += new - down[end]
+                down[end] = new
+            else:
+                new = through(total[start] - down[start], branch[start].mT)
+                total[end] += new - up[start]
+                up[start] = new
+        at = variable
+        found[at] = total[at]
+        total[at] += told[at]
+    return found
+
+
+def cut(
+    x: Tensor, have: Tensor, levels: Sequence[int], weights: Tensor | None = None
+) -> tuple[Tensor, list[int]]:
+    """Codes of the values, -1 for missing ones, and the number of codes of each variable.
+
+    The levels of a category come by their frequency; numbers are cut at quantiles.
+
+    Args:
+        x: Values. Shape ``(rows, vars)``.
+        have: False for missing values. Shape ``(rows, vars)``.
+        levels: Number of levels of each category; 0 for a number.
+        weights: Weights of the rows; equal by default. Shape ``(rows,)``.
+    """
+    bins = max(2, min(BINS, CODES // len(levels)))
+    cuts = torch.arange(1, bins, device=x.device) / bins
+    weights = torch.ones(len(x), device=x.device) if weights is None else weights
+    codes, sizes = torch.full(have.shape, -1, device=x.device), []
+    for variable, size in enumerate(levels):
+        there = have[:, variable]
+        own = x[there, variable].float()
+        if size:
+            known = own.long().clamp(0, size - 1)
+            counts = known.bincount(weights[there], minlength=size)
+            place = counts.argsort(descending=True, stable=True).argsort()
+            found, count = place.clamp(max=MOST_CODES - 1)[known], min(size, MOST_CODES)
+        else:
+            edges = own[:CUT_ROWS].quantile(cuts).unique() if len(own) else own
+            found, count = torch.bucketize(own, edges), len(edges) + 1
+        codes[there, variable] = found
+        sizes.append(count)
+    return codes, sizes
+
+
+def code_pairs(codes: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Weight of the rows that have each pair of codes of two variables.
+
+    Args:
+        codes: Codes, of variable i below ``sizes[i]``, of missing values -1. Shape
+            ``(rows, vars)``.
+        weights: Shape ``(rows,)``.
+        sizes: Number of codes of each variable.
+
+    Returns:
+        Shape ``(sum of sizes, sum of sizes)``.
+    """
+    total = sum(sizes)
+    start = F.pad(torch.tensor(sizes).cumsum(dim=0), (1, -1)).to(codes.device)
+    found = torch.zeros(total, total, device=codes.device)
+    for rows in torch.arange(len(codes), device=codes.device).split(4096):
+        hits = torch.zeros(len(rows), total + 1, device=codes.device)
+        places = (start + codes[rows]).masked_fill(codes[rows] < 0, total)
+        hits = hits.scatter_(1, places, 1.0)[:, :-1]
+        found += (hits * weights[rows, None].float()).T @ hits
+    return found
+
+
+def mutual_information(pairs: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Mutual information of each two variables in nats, less what chance alone would show.
+
+    Args:
+        pairs: Result of `code_pairs`.
+        sizes: Number of codes of each variable.
+    """
+    counts = torch.tensor(sizes, device=pairs.device)
+    owner = torch.arange(len(sizes), device=pairs.device).repeat_interleave(counts)
+    is_mine = F.one_hot(owner, len(sizes)).float()
+    sums = pairs @ is_mine  # rows that have the code, and any code of the other
+    rows = is_mine.T @ sums  # rows that have both variables
+    own, others = sums[:, owner], sums[:, owner].T
+    ratio = pairs * rows[owner][:, owner] / (own * others).clamp(min=LEAST)
+    terms = is_mine.T @ torch.xlogy(pairs, ratio) @ is_mine
+    by_chance = 0.5 * (counts - 1)[:, None] * (counts - 1)
+    return (terms - by_chance) / rows.clamp(min=1)
+
+
+def dependence(x: Tensor, have: Tensor, levels: Sequence[int]) -> Tensor:
+    """Mutual information of each two variables of a table in nats; at least 0, and 0 with itself.
+
+    Shape ``(vars, vars)``; see `cut` for the arguments.
+    """
+    codes, sizes = cut(x, have, levels)
+    pairs = code_pairs(codes, torch.ones(len(x), device=x.device), sizes)
+    return mutual_information(pairs, sizes).fill_diagonal_(0).clamp(min=0)
+
+
+def chow_liu(information: Tensor) -> list[int]:
+    """Parents in the spanning tree of most information, rooted at its middle.
+
+    Args:
+        information: Mutual information of each two variables. Shape ``(vars, vars)``.
+
+    Example:
+        >>> chow_liu(torch.tensor([[0.0, 5.0, 4.0], [5.0, 0.0, 1.0], [4.0, 1.0, 0.0]]))
+        [-1, 0, 0]
+    """
+    count = len(information)
+    near: list[list[int]] = [[] for _ in range(count)]
+    best, source = information[0].clone(), torch.zeros(count, dtype=torch.long)
+    inside = torch.zeros(count, dtype=torch.bool, device=information.device)
+    inside[0] = True
+    for _ in range(count - 1):  # the algorithm of Prim
+        new = int(best.masked_fill(inside, -torch.inf).argmax())
+        old = int(source[new])
+        near[old].append(new)
+        near[new].append(old)
+        inside[new] = True
+        closer = (information[new] > best).cpu()
+        best, source[closer] = torch.maximum(best, information[new]), new
+    end = _parents(near, 0)[0][-1]
+    order, parent = _parents(near, end)
+    way = [order[-1]]
+    while parent[way[-1]] >= 0:
+        way.append(parent[way[-1]])
+    return _parents(near, way[len(way) // 2])[1]
+
+
+def preorder(parent: Sequence[int], information: Tensor) -> list[int]:
+    """Order in which each variable follows its parent, and relatives follow each other.
+
+    Args:
+        parent: Parent of each variable; -1 for the root.
+        information: Mutual information of each two variables: the child with most comes first, and
+            one that has none with its parent after all others.
+
+    Example:
+        >>> preorder([-1, 0, 0], torch.tensor([[0.0, 4.0, 5.0], [4.0, 0.0, 0.0], [5.0, 0.0, 0.0]]))
+        [0, 2, 1]
+    """
+    children = [[i for i, p in enumerate(parent) if p == node] for node in range(len(parent))]
+    order, near, apart = list[int](), [list(parent).index(-1)], list[int]()
+    while near or apart:
+        node = near.pop() if near else apart.pop(0)
+        order.append(node)
+        for child in sorted(children[node], key=lambda child: float(information[node, child])):
+            (near if information[node, child] > 0 else apart).append(child)
+    return order
+
+
+def _parents(near: list[list[int]], root: int) -> tuple[list[int], list[int]]:
+    """Variables by their distance from a root, and the parent of each."""
+    order, parent = [root], [-2] * len(near)
+    parent[root] = -1
+    for node in order:
+        for other in near[node]:
+            if parent[other] == -2:
+                parent[other] = node
+                order.append(other)
+    return order, parent
