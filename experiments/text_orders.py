@@ -29,7 +29,7 @@ from anyorder.lattice.protocols import (
     lexicographic,
     strided,
 )
-from anyorder.lattice.query_mixtures import any_queries
+from anyorder.lattice.query_laws import any_queries
 from anyorder.lattice.random_sets import seeded
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.reproduce.record import Record, check_record

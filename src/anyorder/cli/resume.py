@@ -22,7 +22,7 @@ from typing import Any
 from anyorder.cli.console import note
 from anyorder.domains import domain_of, load
 from anyorder.errors import AnotherRunError, CheckpointError, ConfigError
-from anyorder.saving.run_folder import RunFolder
+from anyorder.saving.checkpoint import RunFolder
 from anyorder.training.settings import is_first_process
 
 LONGEST = 60

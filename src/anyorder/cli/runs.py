@@ -22,9 +22,8 @@ from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import Gap, percent
 from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_seed
-from anyorder.lattice.query_mixtures import describe_queries
-from anyorder.saving.checkpoint import describe
-from anyorder.saving.run_folder import RunFolder, replace_text
+from anyorder.lattice.query_laws import describe_queries
+from anyorder.saving.checkpoint import RunFolder, describe, replace_text
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst")
 """Endings of files that have to be unpacked, unless what is in them stands before: .csv.gz."""

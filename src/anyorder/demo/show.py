@@ -41,7 +41,7 @@ from anyorder.lattice.training_law import training_masks
 from anyorder.report.page import Code, Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import NATS
 from anyorder.reproduce.table7 import papers_sampler
-from anyorder.saving.run_folder import replace_text
+from anyorder.saving.checkpoint import replace_text
 from anyorder.tables.cli import query_table
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.model import TableModel

@@ -49,8 +49,7 @@ from anyorder.lattice.protocols import (
     raster,
     strided,
 )
-from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, as_query_law
 from anyorder.lattice.random_sets import seeded
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.patch_path_transformer import PatchPathTransformer

@@ -45,8 +45,7 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.lattice.masks import check_nonempty
-from anyorder.lattice.query_laws import Query, QueryLaw
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import MixtureQueries, Query, QueryLaw
 from anyorder.lattice.random_sets import (
     categorical,
     categorical_by_row,

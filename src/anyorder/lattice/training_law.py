@@ -41,8 +41,7 @@ from torch import Tensor
 from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest
-from anyorder.lattice.query_laws import Query, QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import MixtureQueries, Query, QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,

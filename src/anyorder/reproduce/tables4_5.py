@@ -29,8 +29,7 @@ from anyorder.heads.mixture import MixtureConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveRandom
-from anyorder.lattice.query_laws import Query
-from anyorder.lattice.query_mixtures import any_queries
+from anyorder.lattice.query_laws import Query, any_queries
 from anyorder.lattice.random_sets import subsets
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer

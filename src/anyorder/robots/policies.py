@@ -24,8 +24,13 @@ from anyorder.heads.spline import SplineConditionals
 from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.lattice.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import (
+    ConditionalQueries,
+    MixtureQueries,
+    Query,
+    QueryLaw,
+    QueryList,
+)
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath

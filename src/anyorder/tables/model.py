@@ -31,8 +31,7 @@ from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
-from anyorder.saving.run_folder import make_folder, replace_text
+from anyorder.saving.checkpoint import SavedModel, load_saved, make_folder, replace_text, save_model
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
 from anyorder.tables.evaluation import RowPrint

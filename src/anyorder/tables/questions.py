@@ -25,8 +25,7 @@ from anyorder.errors import (
 from anyorder.inference.queries import Interval, Levels
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest
-from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law
-from anyorder.lattice.query_mixtures import renumbered
+from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law, renumbered
 from anyorder.saving.checkpoint import describe
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
 from anyorder.tables.engine import Evidence, code_range
