@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import ConfigError, QueryError, SchemaError
-from anyorder.lattice.protocols import patch_major, patch_sides
+from anyorder.lattice.protocols import edge_places, patch_major, patch_sides
 from anyorder.networks.blocks import check_shape
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.embedding import INITIAL_SCALE
@@ -26,7 +26,7 @@ from anyorder.networks.patch_layers import (
     pick,
     stacked,
 )
-from anyorder.networks.paths import edge_places, mask_unread
+from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 
 
