@@ -23,7 +23,7 @@ from anyorder.diagnostics.consistency import estimate_json, has_mass, random_mem
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, log_prob
-from anyorder.lattice.random_sets import bernoulli_sets, subsets, uniform
+from anyorder.lattice.masks import bernoulli_sets, subsets, uniform
 from anyorder.variables import Kind
 
 LEVELS = (0.5, 0.8, 0.9)

@@ -31,8 +31,8 @@ from anyorder.heads.distributions import ContinuousDistribution, invert
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel, Factors
 from anyorder.inference.queries import answering, log_prob
+from anyorder.lattice.masks import subsets, uniform
 from anyorder.lattice.protocols import RemoveRandom
-from anyorder.lattice.random_sets import subsets, uniform
 from anyorder.variables import Variable
 
 SMALL, LARGE = 0.05, 0.5

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.errors import ConfigError, SchemaError, check_count, check_flag
-from anyorder.lattice.random_sets import source_device
+from anyorder.lattice.masks import source_device
 from anyorder.training.batches import Rows
 from anyorder.variables import Schema, Variable
 

@@ -24,8 +24,8 @@ from anyorder.errors import (
 )
 from anyorder.images.data import Pixels, Shape, Size, check_pixels, check_size
 from anyorder.images.files import check_depth, check_picture_file, decoded
+from anyorder.lattice.masks import source_device, subsets
 from anyorder.lattice.query_laws import Query
-from anyorder.lattice.random_sets import source_device, subsets
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -35,8 +35,8 @@ from anyorder.errors import (
 )
 from anyorder.heads.distributions import DRAWN_EDGE, Distribution
 from anyorder.inference.model import AnyOrderModel, walk
+from anyorder.lattice.masks import uniform
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom, path_lists
-from anyorder.lattice.random_sets import uniform
 from anyorder.variables import Variable
 
 GAIN_NODES = 32

@@ -23,8 +23,8 @@ from anyorder.heads.distributions import Distribution
 from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, checked_query
+from anyorder.lattice.masks import uniform
 from anyorder.lattice.protocols import path_lists
-from anyorder.lattice.random_sets import uniform
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 
 MAX_TRIES = 1000

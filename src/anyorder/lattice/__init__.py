@@ -2,7 +2,6 @@
 
 Read in this order: `masks`, `query_laws`, `protocols`, `training_law` (the exact sampler),
 `query_samplers` (its closed forms and its general case), `exact_weights`, `enumeration`.
-`random_sets` holds the primitives that sample sets.
 """
 
 from anyorder.lattice import enumeration as enumeration  # the public `anyorder.enumeration`

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, check_count, check_permutation, check_sets
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 
 
 class DecompositionProtocol(ABC):

@@ -40,10 +40,8 @@ from anyorder.lattice.masks import (
     FixedCardinality,
     MaskDistribution,
     UniformCardinality,
-    log_binomial,
-)
-from anyorder.lattice.random_sets import (
     categorical,
+    log_binomial,
     rejection_sample,
     source_device,
     subsets,

@@ -44,16 +44,16 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.lattice.masks import check_nonempty
-from anyorder.lattice.query_laws import MixtureQueries, Query, QueryLaw
-from anyorder.lattice.random_sets import (
+from anyorder.lattice.masks import (
     categorical,
     categorical_by_row,
+    check_nonempty,
     rejection_sample,
     source_device,
     subsets,
     uniform,
 )
+from anyorder.lattice.query_laws import MixtureQueries, Query, QueryLaw
 
 Weighting = Literal["path", "edge"]
 """Unit that counts once in the training law: a query ("path") or each of its edges ("edge")."""

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
-from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.masks import MaskDistribution, bernoulli_sets, beta, source_device
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.lattice.query_laws import MixtureQueries, Query, QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
@@ -55,7 +55,6 @@ from anyorder.lattice.query_samplers import (
     sample_marginal,
     weighted_queries,
 )
-from anyorder.lattice.random_sets import bernoulli_sets, beta, source_device
 
 Method = Literal["exact", "sir"]
 

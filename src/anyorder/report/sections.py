@@ -22,8 +22,8 @@ from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import nats
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
+from anyorder.errors import seeded
 from anyorder.lattice.query_laws import QueryLaw, describe_queries
-from anyorder.lattice.random_sets import seeded
 from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, Words
 from anyorder.training.progress import read_metrics
 

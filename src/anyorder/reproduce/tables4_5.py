@@ -28,9 +28,9 @@ from anyorder.heads.energy import EnergyConditionals
 from anyorder.heads.mixture import MixtureConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
+from anyorder.lattice.masks import subsets
 from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import Query, any_queries
-from anyorder.lattice.random_sets import subsets
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp

@@ -11,8 +11,7 @@ from anyorder.cli.console import words
 from anyorder.diagnostics.calibration import surprise_by_evidence
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.errors import AnyOrderWarning, QueryError
-from anyorder.lattice.random_sets import seeded
+from anyorder.errors import AnyOrderWarning, QueryError, seeded
 from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
     calibration_sections,

@@ -18,10 +18,9 @@ from pydantic import BaseModel, Field, StrictBool
 from torch import Tensor
 
 from anyorder.cli.console import plain, records
-from anyorder.errors import AnyOrderError, QueryError
+from anyorder.errors import AnyOrderError, QueryError, seeded
 from anyorder.inference.queries import SoftEvidence
 from anyorder.lattice.query_laws import describe_queries
-from anyorder.lattice.random_sets import seeded
 from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn

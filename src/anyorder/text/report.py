@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from anyorder.lattice.random_sets import seeded
+from anyorder.errors import seeded
 from anyorder.report.page import Code, Page, Section, Words
 from anyorder.report.sections import evaluation_sections, settings_section, training_section
 from anyorder.text.data import Text, chunks, decode

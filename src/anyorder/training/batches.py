@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.inference.model import AnyOrderModel
-from anyorder.lattice.random_sets import categorical
+from anyorder.lattice.masks import categorical
 from anyorder.training.distributed import Team
 from anyorder.training.losses import Objective
 from anyorder.training.settings import TrainingSettings

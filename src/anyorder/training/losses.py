@@ -16,7 +16,7 @@ from torch import Tensor
 from anyorder.errors import check_available, check_choice, check_flag, check_fraction, check_weights
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.exact_weights import edge_weights
-from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.masks import MaskDistribution, source_device, subsets, uniform
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
@@ -24,7 +24,6 @@ from anyorder.lattice.query_samplers import (
     weighted_queries,
     weighted_queries_of_one_size,
 )
-from anyorder.lattice.random_sets import source_device, subsets, uniform
 from anyorder.lattice.training_law import check_same_variables, row_masses, training_masks
 
 Targets = Literal["uniform", "exact", "drawn"]
