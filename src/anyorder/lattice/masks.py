@@ -6,8 +6,8 @@ Definition 2). Laws under which all sets of one size are equally likely (exchang
 induce has closed forms. Any other law needs only a method that samples it.
 
 The functions at the end, from `uniform` on, are the only ones in this package that sample sets:
-Bernoulli sets, uniform subsets of a given size, and rejection sampling by rows. All laws are choices
-of probabilities, sizes or conditions for them.
+Bernoulli sets, uniform subsets of a given size, and rejection sampling by rows. All laws are
+choices of probabilities, sizes or conditions for them.
 """
 
 import math

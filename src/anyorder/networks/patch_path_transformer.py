@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from anyorder.errors import ConfigError, QueryError, SchemaError
 from anyorder.lattice.protocols import edge_places, patch_major, patch_sides
-from anyorder.networks.blocks import check_shape
+from anyorder.networks.blocks import INITIAL_SCALE, check_shape
 from anyorder.networks.contracts import PathFeatures, PathNetwork
-from anyorder.networks.embedding import INITIAL_SCALE
 from anyorder.networks.patch_layers import (
     DecoderState,
     FinishedPatches,

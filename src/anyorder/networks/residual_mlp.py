@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import SchemaError, check_count
-from anyorder.networks.blocks import Dropout
+from anyorder.networks.blocks import Dropout, VariableEmbedding
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 
