@@ -46,8 +46,8 @@ from .lattice.query_laws import Query as Query
 from .lattice.query_laws import QueryLaw as QueryLaw
 from .lattice.query_laws import QueryList as QueryList
 from .lattice.query_laws import any_queries as any_queries
+from .lattice.query_samplers import row_masses as row_masses
 from .lattice.training_law import Edges as Edges
-from .lattice.training_law import row_masses as row_masses
 from .lattice.training_law import training_masks as training_masks
 from .networks.patch_path_transformer import PatchPathTransformer as PatchPathTransformer
 from .networks.path_perceptron import PathPerceptron as PathPerceptron

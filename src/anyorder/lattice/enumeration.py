@@ -13,8 +13,7 @@ from anyorder.errors import ConfigError, QueryError, check_choice, check_count, 
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.lattice.query_samplers import Weighting
-from anyorder.lattice.training_law import check_same_variables
+from anyorder.lattice.query_samplers import Weighting, check_same_variables
 
 MAX_VARIABLES = 13
 """Each variable is given, queried or neither: 3^13 states take 300 MB."""

@@ -18,7 +18,7 @@ from anyorder.inference.queries import log_prob
 from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, any_queries
-from anyorder.lattice.training_law import row_masses
+from anyorder.lattice.query_samplers import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer

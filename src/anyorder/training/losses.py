@@ -21,10 +21,12 @@ from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,
+    check_same_variables,
+    row_masses,
     weighted_queries,
     weighted_queries_of_one_size,
 )
-from anyorder.lattice.training_law import check_same_variables, row_masses, training_masks
+from anyorder.lattice.training_law import training_masks
 
 Targets = Literal["uniform", "exact", "drawn"]
 
