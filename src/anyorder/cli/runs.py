@@ -14,9 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, print_json, show
+from anyorder.cli.console import note, print_json, printable, show
 from anyorder.cli.options import FitOptions
-from anyorder.cli.streams import printable
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import Gap, percent

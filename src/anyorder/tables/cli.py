@@ -10,18 +10,21 @@ import pandas as pd
 import torch
 
 from anyorder.cli.console import (
+    STREAM,
     check_target,
+    destination,
     note,
     print_json,
+    reading,
     records,
     show,
     show_rows,
     words,
+    writing,
 )
 from anyorder.cli.options import FitOptions
 from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags
 from anyorder.cli.runs import finished_step, read_run
-from anyorder.cli.streams import STREAM, destination, reading, writing
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,

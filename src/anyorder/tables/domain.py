@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from anyorder.cli.console import STREAM, reading
 from anyorder.cli.options import (
     Cluster,
     EvaluateOptions,
@@ -19,7 +20,6 @@ from anyorder.cli.options import (
     Workers,
     Written,
 )
-from anyorder.cli.streams import STREAM, reading
 from anyorder.domains import Checked, Description, Domain
 
 OTHER_TABLES = (

@@ -8,11 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, print_json, shell, show
+from anyorder.cli.console import STREAM, note, print_json, printable, shell, show
 from anyorder.cli.options import EvaluateOptions, FitOptions
 from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
 from anyorder.cli.runs import finished_step, note_fitted, read_run
-from anyorder.cli.streams import STREAM, printable
 from anyorder.diagnostics.consistency import estimate_json
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.errors import ConfigError, check_seed
