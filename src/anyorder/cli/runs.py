@@ -136,13 +136,6 @@ def _ended(folder: Path, members: int, stages: int | None) -> int | None:
     return None if done["ending"] is None else int(done["step"])
 
 
-def note_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
-    """Notes that a text or images were fitted, or had been, and their held-out likelihood."""
-    state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-    note(f'{state} "{name}". Saved in {out}.')
-    note(f"{held_out}, given the other half; less is better. Try:")
-
-
 def opened(run: Path) -> Any:
     """Returns the model of a folder, or "shipped"; warns if its training was stopped early."""
     model = load(run)

@@ -29,7 +29,7 @@ from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.plots import NARROW
 from anyorder.errors import ConfigError, check_seed
 from anyorder.images.data import bundled_digits
-from anyorder.images.domain import inpaint
+from anyorder.images.domain import InpaintOptions, inpaint
 from anyorder.images.model import IMAGE_SETTINGS, ImageModel
 from anyorder.images.public_sets import BUNDLED
 from anyorder.images.report import painted_section
@@ -405,7 +405,7 @@ def digits_act(run: Path, seed: int) -> Section:
     say("Their lower halves, hidden and inpainted:")
     grid = run / "grid.png"
     command("inpaint", run, BUNDLED, "--half", "bottom", "--out", grid, "--seed", seed)
-    inpaint(run, BUNDLED, half="bottom", out=grid, seed=seed)
+    inpaint(run, BUNDLED, options=InpaintOptions(half="bottom", out=grid, seed=seed))
     painted = painted_section(model, digits, seed)
     words = Words(f"The data: {data} The model inpaints hidden parts of held-out ones.")
     return Section("Images: inpainted parts", [words, *painted.blocks[1:]])

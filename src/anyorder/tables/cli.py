@@ -23,8 +23,8 @@ from anyorder.cli.console import (
     writing,
 )
 from anyorder.cli.options import FitOptions
-from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags
-from anyorder.cli.runs import finished_step, read_run
+from anyorder.cli.resume import fit_in_folder, size_flags
+from anyorder.cli.runs import read_run
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,
@@ -137,24 +137,19 @@ def fit_table(
         for sentence in (*(warning.sentence for warning in found), remedy(found, declared)):
             if sentence is not None:
                 note(f"warning: {sentence}")
-    training = out / "training"
-
-    def flags(one: TableModel) -> dict[str, Any]:
-        return _flags(one, table if one is model else one.table_)
-
-    def other_data(earlier: TableModel) -> str:
-        return _other_table(earlier.table_, table, name)
-
-    room = overwriting(out, overwrite=shared.overwrite, file=file)
-    with room, explaining_mismatch(out, model, file=name, flags=flags, other_data=other_data):
-        done = finished_step(training, stages=MAR_ROUNDS)
-        model.set_params(progress=done is None).fit(frame, folder=training)
-        if is_first_process():
-            model.save(out)
+    done = fit_in_folder(
+        model,
+        frame,
+        shared,
+        file=file,
+        name=name,
+        flags=lambda one: _flags(one, table if one is model else one.table_),
+        other_data=lambda earlier: _other_table(earlier.table_, table, name),
+        stages=MAR_ROUNDS,
+    )
     if is_first_process():
-        state = (
-            ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
-        )
+        ended = f"Already trained (step {done:,}). " if done is not None else ""
+        state = ended or ending(model.fit_, out / "training")
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
         note(trust_hint(out))
         note("Try:")
