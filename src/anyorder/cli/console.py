@@ -57,12 +57,7 @@ def show(
 ) -> None:
     """Prints a table; on a terminal that is too narrow, cells go over several lines.
 
-    Args:
-        columns: Headings of the columns.
-        rows: Cells of each row.
-        title: Line above the table.
-        numbers: Headings of the columns that are aligned to the right.
-        aside: If True, print to standard error.
+    The columns that `numbers` names are aligned to the right; `aside` prints to standard error.
     """
     console = _console(aside=aside)
     table = Table()

@@ -45,16 +45,9 @@ def fit_in_folder(
 ) -> int | None:
     """Fits a model in its folder and saves it there, unless its training had ended.
 
-    Args:
-        model: Estimator.
-        data: What it is fitted to.
-        shared: Options of the command.
-        file: Where the data are.
-        name: Name of the data in messages.
-        flags: Returns the options of an estimator, this one or an earlier one, by flags.
-        other_data: Describes how the data of an earlier estimator differ, where no flag does.
-        stages: Number of stages of a training that has several.
-        options: Further arguments of `fit`.
+    `flags` gives the options of an estimator, this one or an earlier one, by flags; `other_data`
+    says how the data of an earlier one differ, where no flag does. `options` are more arguments of
+    `fit`.
 
     Returns:
         The steps of a training that had ended; None if there was none.

@@ -240,13 +240,7 @@ TITLES = ("column", "given", "imputed", "uncertainty", "hidden truth")
 
 @dataclass(frozen=True)
 class Hidden:
-    """Rows with hidden cells, and their multiple imputations.
-
-    Args:
-        truth: Rows without hidden cells.
-        cells: Mask of the hidden cells.
-        fills: Imputed rows, indexed by imputation and row.
-    """
+    """Rows with hidden cells, and their multiple imputations."""
 
     truth: pd.DataFrame
     cells: pd.DataFrame

@@ -248,10 +248,7 @@ def _is_significant(p_values: Mapping[str, float], given: str) -> bool:
 def smallest_noticed(cells: int, rate: float, tests: int) -> float:
     """Returns the error of a rate that such a check finds in four cases of five.
 
-    Args:
-        cells: Number of cells of each test.
-        rate: The rate that is tested, such as the coverage of an interval.
-        tests: Number of tests, for Bonferroni's correction.
+    The rate is that of `cells` cells in each of `tests` tests, for Bonferroni's correction.
     """
     normal = NormalDist()
     apart = normal.inv_cdf(1 - SUSPICIOUS / tests / 2) + normal.inv_cdf(POWER)

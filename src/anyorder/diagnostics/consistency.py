@@ -54,11 +54,7 @@ CELLS_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class Gap:
-    """Log of one answer minus the log of the other, row by row.
-
-    Args:
-        rows: Signed differences in nats. Shape ``(rows,)``.
-    """
+    """Log of one answer minus the log of the other, row by row."""
 
     rows: Tensor
 
@@ -167,9 +163,7 @@ class PathGap(Gap):
 class OrderSpread:
     """Likelihoods of whole rows along several orders.
 
-    Args:
-        log_probs: Along the model's own path first, then along random orders.
-            Shape ``(orders, rows)``.
+    The model's own path comes first, then random orders: ``(orders, rows)``.
     """
 
     log_probs: Tensor

@@ -134,10 +134,6 @@ class Sampling:
 class RowSample:
     """Values and missing values of the rows that a `Sampling` keeps.
 
-    Args:
-        rows: Number of rows to keep, at most.
-        seed: Seed of the sample.
-
     Example:
         >>> sample = RowSample(2, seed=0)
         >>> sample.add(torch.arange(6).view(3, 2), torch.zeros(3, 2, dtype=torch.bool))

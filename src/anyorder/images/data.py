@@ -236,9 +236,7 @@ def as_pixels(pixels: NDArray[Any], levels: int) -> Pixels:
 def shrunk(images: Images, size: Size) -> Images:
     """Returns smaller images; each pixel is the rounded mean of a block of pixels.
 
-    Args:
-        images: A set of images.
-        size: New size; must divide the present one.
+    The new size must divide the present one.
     """
     height, width = check_size(size)
     full = images.shape
@@ -271,11 +269,7 @@ def turned(
 ) -> Pixels:
     """Rotates each image by a random multiple of 90 degrees, and flips it with probability 1/2.
 
-    Args:
-        pixels: A batch ``(count, height, width, channels)``; it is not changed.
-        generator: Source of randomness.
-        flips: True flips left and right.
-        rotations: True rotates; images must be square.
+    A copy is returned. Only square images can be rotated.
 
     Reference:
         Shih, Sadigh and Ermon (2022), Table 3; ImageNet32 (Table 2) is not augmented.
@@ -344,10 +338,8 @@ def _fitting(full: tuple[int, int, int]) -> str:
 class ImageRows:
     """Images in random order, reshuffled every epoch.
 
-    Args:
-        pixels: Images. Shape ``(count, height, width, channels)``.
-        turns: True rotates (if they are square) and flips images at random whenever they are
-            sampled.
+    With `turns`, they are flipped at random whenever they are sampled, and rotated if they are
+    square.
     """
 
     def __init__(self, pixels: Pixels, *, turns: bool = False) -> None:

@@ -52,13 +52,6 @@ LEAST_HEIGHT = 64
 def rectangle_hole(size: Size, *, top: int, left: int, height: int, width: int) -> Hole:
     """Returns a rectangular hole.
 
-    Args:
-        size: Size of the image.
-        top: First row of the rectangle.
-        left: First column of the rectangle.
-        height: Height of the rectangle.
-        width: Width of the rectangle.
-
     Example:
         >>> rectangle_hole((2, 4), top=0, left=1, height=1, width=2).astype(int)
         array([[0, 1, 1, 0],

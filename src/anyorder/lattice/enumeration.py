@@ -31,11 +31,7 @@ def edge_law(
 ) -> Tensor:
     """Returns the exact law over edges (e, i) that `law` and `protocol` induce.
 
-    Args:
-        law: Query law, or a mask distribution M for marginals.
-        protocol: Decomposition protocol w.
-        weighting: "path" (each query counts once) or "edge" (each of its edges counts once).
-        reweight: True multiplies the mass of an edge by 1 + |e|.
+    Arguments are those of `training_masks`.
 
     Returns:
         float64 of shape ``(2^N, N)`` that sums to 1; row k is the set ``all_sets(N)[k]``, column i

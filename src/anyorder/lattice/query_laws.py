@@ -486,9 +486,7 @@ def _flattened(laws: list[QueryLaw], shares: Tensor) -> tuple[tuple[QueryLaw, ..
 def renumbered(law: QueryLaw, numbers: Sequence[int]) -> QueryLaw:
     """Returns the law of the same queries under another numbering of the variables.
 
-    Args:
-        law: Law over the variables in their old numbering.
-        numbers: New number of each variable. Exchangeable laws do not depend on it.
+    `numbers` has the new number of each variable; exchangeable laws do not depend on it.
 
     Example:
         >>> renumbered(QueryList(3, [([0], [2], 1.0)]), [1, 2, 0]).queries

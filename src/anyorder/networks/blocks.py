@@ -178,11 +178,7 @@ class Dropout(nn.Dropout):
 def check_shape(layers: int, width: int, heads: int, *, part: str = "") -> None:
     """Refuses sizes below 1, and a `width` that is no multiple of `heads`.
 
-    Args:
-        layers: Number of blocks.
-        width: Size of the residual stream.
-        heads: Number of attention heads.
-        part: Prefix of these names in error messages, such as "trunk_".
+    `part` is a prefix of these names in messages, such as "trunk_".
     """
     for name, value in (("layers", layers), ("width", width), ("heads", heads)):
         check_count(part + name, value)
@@ -289,10 +285,6 @@ class ContinuousValues(nn.Module):
     """Embedding of continuous values: a linear map of their piecewise-linear encoding.
 
     The map is shared by all variables; its output is scaled for each variable.
-
-    Args:
-        variables: All variables of the schema.
-        width: Size of the embeddings.
     """
 
     def __init__(self, variables: Sequence[Variable], *, width: int) -> None:
@@ -345,9 +337,6 @@ class PiecewiseLinear(nn.Module):
 class AtomTable(nn.Module):
     """Atoms of the variables in one sorted list, for lookup by value.
 
-    Args:
-        variables: Variables; those without atoms add nothing.
-
     Example:
         >>> rain = Variable.continuous("rain", atoms=(0.0, 2.5))
         >>> table = AtomTable([Variable.continuous("wind"), rain])
@@ -396,9 +385,7 @@ def _keys(variables: Tensor, values: Tensor) -> Tensor:
 class ContextEncoder(nn.Module):
     """Encoder of a row's context: its value tokens, concatenated, through a perceptron.
 
-    Args:
-        num_variables: Number of context variables; with 0 there are no tokens and no weights.
-        width: Size of the tokens.
+    Without context variables there are no tokens and no weights.
     """
 
     def __init__(self, num_variables: int, *, width: int) -> None:

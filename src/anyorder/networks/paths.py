@@ -41,13 +41,8 @@ def along_paths(
 ) -> PathFeatures:
     """Runs a path network on rows with different queries.
 
-    Args:
-        run: Maps a bucket to features ``(rows, steps, width)``; those of padding are dropped.
-        x: Values. Shape ``(batch, vars)``.
-        query: Queried variables. Shape ``(batch, vars)``.
-        given: Evidence. Shape ``(batch, vars)``.
-        rank: Order of the path, least rank first. Shape ``(vars,)`` or ``(batch, vars)``.
-        width: Size of the features.
+    `run` maps a bucket to features ``(rows, steps, width)``; those of padding are dropped. The rank
+    may be shared by the rows, ``(vars,)``.
     """
     x = mask_unread(x, query | given)
     evidence, num_given = evidence_lists(given)
@@ -83,9 +78,7 @@ def evidence_lists(given: Tensor) -> tuple[Tensor, Tensor]:
 def trim(variables: Tensor, length: Tensor) -> tuple[Tensor, Tensor | None]:
     """Cuts lists to the longest one.
 
-    Args:
-        variables: Lists, padded at the end. Shape ``(rows, vars)``.
-        length: Their lengths. Shape ``(rows,)``.
+    Lists ``(rows, vars)`` are padded at the end.
 
     Returns:
         The lists, and False on padding, or None without padding. Shapes ``(rows, longest)``.

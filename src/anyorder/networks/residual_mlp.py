@@ -24,12 +24,7 @@ EMBEDDING_WIDTH = 16
 class Perceptron(MaskedNetwork):
     """Masked perceptron without its inputs: residual blocks and the output layer.
 
-    Args:
-        schema: Variables; context comes last.
-        width: Size of the features of each variable.
-        hidden: Width of the residual stream.
-        blocks: Number of residual blocks, two layers each.
-        dropout: Dropout rate of each block's output.
+    Arguments are those of `ResidualMlp`.
     """
 
     def __init__(
@@ -52,10 +47,6 @@ class Perceptron(MaskedNetwork):
     def features(self, inputs: Tensor, targets: Tensor | None) -> Tensor:
         """Returns features of all variables, or of `targets`.
 
-        Args:
-            inputs: Input vector of each row. Shape ``(batch, inputs)``.
-            targets: Variables of shape ``(batch, targets)``, or None for all.
-
         Returns:
             Shape ``(batch, vars, width)`` or ``(batch, targets, width)``.
         """
@@ -69,12 +60,7 @@ class Perceptron(MaskedNetwork):
 
 
 class ResidualBlock(nn.Module):
-    """Residual block: LayerNorm and two layers, added to the input.
-
-    Args:
-        hidden: Width of the residual stream.
-        dropout: Dropout rate of the output.
-    """
+    """Residual block: LayerNorm and two layers, added to the input."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()

@@ -258,14 +258,8 @@ def evaluation_sections(
 ) -> Evaluation:
     """Evaluates and checks a model of text or images on test data.
 
-    Args:
-        model: Fitted estimator with `evaluate` and `check`.
-        unseen: A text or images; their test part is read.
-        x: Rows of it to evaluate on.
-        cell: Name of a variable.
-        dimension: Unit that bits are divided by.
-        seed: Seed of the queries.
-        progress: If True, a line shows how far the check is.
+    The rows `x` are those of its test part; `cell` names a variable, and `dimension` what bits are
+    divided by.
     """
     bits = model.evaluate(unseen, rows=len(x), random_state=seed)
     check = model.check(unseen, rows=len(x), random_state=seed, progress=progress)

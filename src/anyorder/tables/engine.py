@@ -96,12 +96,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Question:
-    """p(variable | evidence) of some variables, each by itself.
-
-    Args:
-        evidence: Values, or weighted samples of them.
-        variables: Numbers of the queried variables.
-    """
+    """p(variable | evidence) of some variables, each by itself."""
 
     evidence: SoftEvidence
     variables: Sequence[int]

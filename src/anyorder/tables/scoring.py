@@ -246,13 +246,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Scores each row of a part by its log-likelihood.
-
-    Args:
-        run: Folder of the model.
-        query: Columns to query; None is all that a row has and that is not given.
-        given: Columns that are evidence.
-    """
+    """Scores each row of a part by its log-likelihood."""
 
     run: str
     query: Sequence[str] | None

@@ -310,11 +310,7 @@ class CompletedLoss(PathLoss):
 def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
     """Returns False for imputed targets whose context holds all observed values of the row.
 
-    Args:
-        observed: Observed values; all others are imputed. Shape ``(batch, vars)``.
-        query: Queried variables. Shape ``(batch, vars)``.
-        given: Evidence. Shape ``(batch, vars)``.
-        rank: Position of each queried variable on the path. Shape ``(batch, vars)``.
+    All sets and ranks have the shape ``(batch, vars)``; values that are not observed are imputed.
 
     Example:
         >>> first, both = torch.tensor([[True, False]]), torch.tensor([[True, True]])
@@ -328,12 +324,7 @@ def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) ->
 
 
 class EitherLoss(Objective):
-    """One of several objectives at every step, chosen at random.
-
-    Args:
-        objectives: The objectives.
-        weights: Probabilities of the objectives, up to a factor.
-    """
+    """One of several objectives at every step, chosen at random."""
 
     def __init__(self, objectives: Sequence[Objective], weights: Sequence[float]) -> None:
         self.objectives = list(objectives)
