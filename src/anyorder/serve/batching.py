@@ -161,6 +161,14 @@ def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
         return [_answered(work, [item])[0] for item in items]
 
 
+def or_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns the value of a function, or the user error that it raises."""
+    try:
+        return function(*arguments)
+    except AnyOrderError as error:
+        return error
+
+
 SEEDS = 2**63
 """Number of seeds."""
 
