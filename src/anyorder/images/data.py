@@ -264,9 +264,7 @@ def coarser(pixels: Pixels, levels: int, fewer: int) -> Pixels:
     return (np.arange(levels) * fewer // levels).astype(np.uint8)[pixels]
 
 
-def turned(
-    pixels: Pixels, *, generator: torch.Generator, flips: bool = True, rotations: bool = True
-) -> Pixels:
+def turned(pixels: Pixels, *, generator: torch.Generator, rotations: bool = True) -> Pixels:
     """Rotates each image by a random multiple of 90 degrees, and flips it with probability 1/2.
 
     A copy is returned. Only square images can be rotated.
@@ -287,9 +285,8 @@ def turned(
         for number in (1, 2, 3):
             rows = quarters == number
             found[rows] = np.rot90(found[rows], number, axes=(1, 2))
-    if check_flag("flips", flips):
-        rows = _random_integers(2, len(pixels), generator) == 1
-        found[rows] = found[rows, :, ::-1]
+    rows = _random_integers(2, len(pixels), generator) == 1
+    found[rows] = found[rows, :, ::-1]
     return found
 
 
