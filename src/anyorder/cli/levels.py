@@ -91,9 +91,11 @@ class LevelDomain(Domain):
 
 def level_settings(default: Any, shared: FitOptions) -> Any:
     """Returns training settings: the default ones with the budget and the seed of a command."""
+    from anyorder.errors import check_seed
+
     minutes, steps = shared.minutes, shared.steps
     budget = default.minutes if minutes is None and steps is None else minutes
-    return replace(default, minutes=budget, steps=steps, seed=shared.seed)
+    return replace(default, minutes=budget, steps=steps, seed=check_seed(shared.seed))
 
 
 def level_flags(model: Any) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def note_fitted(name: str, out: Path, done: int | None, held_out: str, example: 
 
 
 def check_temperature(temperature: float, noun: str) -> None:
-    """Refuses a temperature that is not positive; a level is called a character or a level."""
+    """Refuses a temperature that is not positive and finite; `noun` is what a level is called."""
     from anyorder.errors import ConfigError
 
     if not 0 < temperature < math.inf:
