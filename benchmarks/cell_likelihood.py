@@ -28,8 +28,8 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import OnScale
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering
+from anyorder.lattice.protocols import alike
 from anyorder.networks.contracts import PathNetwork
-from anyorder.networks.paths import alike
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.model import TableModel
 

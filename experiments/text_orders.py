@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anyorder.cli.app import run
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.errors import check_count
+from anyorder.errors import check_count, seeded
 from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
@@ -29,8 +29,7 @@ from anyorder.lattice.protocols import (
     lexicographic,
     strided,
 )
-from anyorder.lattice.query_mixtures import any_queries
-from anyorder.lattice.random_sets import seeded
+from anyorder.lattice.query_laws import any_queries
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.reproduce.record import Record, check_record
 from anyorder.tables.orders import EXPLORED, learned_order

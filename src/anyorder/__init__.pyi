@@ -40,14 +40,14 @@ from .lattice.protocols import raster as raster
 from .lattice.protocols import strided as strided
 from .lattice.query_laws import ConditionalQueries as ConditionalQueries
 from .lattice.query_laws import MarginalQueries as MarginalQueries
+from .lattice.query_laws import MixtureQueries as MixtureQueries
 from .lattice.query_laws import PartialQueries as PartialQueries
 from .lattice.query_laws import Query as Query
 from .lattice.query_laws import QueryLaw as QueryLaw
 from .lattice.query_laws import QueryList as QueryList
-from .lattice.query_mixtures import MixtureQueries as MixtureQueries
-from .lattice.query_mixtures import any_queries as any_queries
+from .lattice.query_laws import any_queries as any_queries
+from .lattice.query_samplers import row_masses as row_masses
 from .lattice.training_law import Edges as Edges
-from .lattice.training_law import row_masses as row_masses
 from .lattice.training_law import training_masks as training_masks
 from .networks.patch_path_transformer import PatchPathTransformer as PatchPathTransformer
 from .networks.path_perceptron import PathPerceptron as PathPerceptron

@@ -153,6 +153,13 @@ def check_generator(generator: object) -> None:
         )
 
 
+def seeded(random_state: int | None) -> torch.Generator | None:
+    """Returns the generator of a seed; None stands for torch's global state."""
+    if random_state is None:
+        return None
+    return torch.Generator().manual_seed(check_seed(random_state, "random_state"))
+
+
 def check_fraction(name: str, value: object) -> float:
     """Returns `value` as a float if it lies between 0 and 1, ends included."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)

@@ -17,7 +17,7 @@ from anyorder.heads.mixed import MixedConditionals
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.spline import Spline
 from anyorder.heads.with_prior import HEADS
-from anyorder.networks.embedding import AtomTable
+from anyorder.networks.blocks import AtomTable
 from anyorder.variables import Schema, Variable
 
 EDGES, ATOMS = 4, (-1.0, 0.0, 2.5)

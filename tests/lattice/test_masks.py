@@ -119,7 +119,7 @@ def test_restricted_sizes_are_hypergeometric(n, data):
 
 
 def test_a_law_that_misses_the_available_variables_says_so(monkeypatch):
-    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REJECTIONS", 20)
+    monkeypatch.setattr("anyorder.lattice.masks.MAX_REJECTIONS", 20)
     available = torch.tensor([[False, False, True, True, True, True]])
     with pytest.raises(QueryError, match="never queries the row's available"):
         FirstK(N, 2).sample(1, available=available)

@@ -24,7 +24,7 @@ from anyorder import (
     any_queries,
 )
 from anyorder.lattice.enumeration import _all_queries
-from anyorder.lattice.query_mixtures import renumbered
+from anyorder.lattice.query_laws import renumbered
 from tests import oracle
 from tests.laws import CASES, as_set, assert_drawn_from
 

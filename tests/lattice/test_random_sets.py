@@ -5,7 +5,7 @@ from scipy.stats import beta as scipy_beta
 from scipy.stats import kstest
 
 from anyorder.lattice.enumeration import all_sets, set_index
-from anyorder.lattice.random_sets import bernoulli_sets, beta, subsets
+from anyorder.lattice.masks import bernoulli_sets, beta, subsets
 from tests.laws import SIGNIFICANCE, assert_drawn_from
 
 

@@ -235,7 +235,7 @@ def test_lists_are_drawn_by_their_masses_however_uneven(generator):
 def test_laws_that_misstate_their_sizes_are_told_so(generator, monkeypatch):
     protocol = RemoveGreatest(lexicographic(250))
     options = {"weighting": "edge", "reweight": True, "generator": generator}
-    monkeypatch.setattr("anyorder.lattice.random_sets.MAX_REJECTIONS", 50)
+    monkeypatch.setattr("anyorder.lattice.masks.MAX_REJECTIONS", 50)
     with pytest.raises(QueryError, match="declare a smaller `max_cardinality`"):
         training_masks(_Singletons(250), protocol, 4, **options)
     with pytest.raises(ConfigError, match="samples larger sets than it declares"):

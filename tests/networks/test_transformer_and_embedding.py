@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from anyorder import ConfigError, Schema, SchemaError, Variable
-from anyorder.networks.blocks import Rotary, _rotate
+from anyorder.networks.blocks import Rotary, VariableEmbedding, _rotate
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.networks.transformer import Transformer

@@ -16,14 +16,18 @@ from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import MarginalQueries
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.saving.checkpoint import (
+    Pair,
+    RunFolder,
     build_model,
     describe_model,
+    difference,
     load_model,
     load_saved,
+    read_pair,
     save_model,
     upgraded,
+    write_pair,
 )
-from anyorder.saving.run_folder import Pair, RunFolder, difference, read_pair, write_pair
 from anyorder.variables import Schema, Variable
 
 NUM_VARIABLES, NUM_LEVELS = 5, 3
@@ -190,7 +194,7 @@ def test_replacing_a_model_can_be_cut_off_at_any_moment(tmp_path, monkeypatch, m
             raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr("anyorder.saving.run_folder._flush", flush)
+        patch.setattr("anyorder.saving.checkpoint._flush", flush)
         try:
             save_model(tmp_path, new)
         except PowerCut:
@@ -215,7 +219,7 @@ def test_a_replacement_cut_off_between_its_renames_is_ended(tmp_path, monkeypatc
         raise PowerCut(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("anyorder.saving.run_folder._flush", cut_off)
+        patch.setattr("anyorder.saving.checkpoint._flush", cut_off)
         with pytest.raises(PowerCut):
             save_model(tmp_path, newest)
     assert_same_weights(load_model(tmp_path), new)

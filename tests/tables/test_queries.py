@@ -14,8 +14,7 @@ from anyorder.lattice.masks import (
     Rectangle,
     UniformCardinality,
 )
-from anyorder.lattice.query_laws import ConditionalQueries, QueryList
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryList
 from anyorder.tables.model import TableModel
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "random_state": 0}

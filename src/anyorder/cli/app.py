@@ -13,6 +13,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
+from anyorder.cli.console import piped, printable
 from anyorder.cli.options import (
     AnyRun,
     EvaluateOptions,
@@ -22,7 +23,6 @@ from anyorder.cli.options import (
     Seed,
     Whole,
 )
-from anyorder.cli.streams import piped, printable
 from anyorder.domains import domains
 
 # OpenMP threads that spin while they wait can slow a busy machine down a hundredfold. It reads this

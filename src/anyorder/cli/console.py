@@ -1,24 +1,31 @@
-"""Output of the commands: tables for people, plain values for JSON, notes on standard error."""
+"""The standard streams: tables for people, values for JSON, notes on standard error, files as "-".
+
+"-" on the command line is standard input or standard output. Text for a terminal is made printable
+first: names and cells of a file can hold control sequences. Nothing heavy is imported here, so that
+`anyorder --help` answers at once.
+"""
 
 import datetime
 import json
 import math
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anyorder.cli.streams import STREAM, printable
-from anyorder.errors import ConfigError
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROW = "row"
 """Heading of the row numbers, where the columns of a frame are split over several tables."""
@@ -50,12 +57,7 @@ def show(
 ) -> None:
     """Prints a table; on a terminal that is too narrow, cells go over several lines.
 
-    Args:
-        columns: Headings of the columns.
-        rows: Cells of each row.
-        title: Line above the table.
-        numbers: Headings of the columns that are aligned to the right.
-        aside: If True, print to standard error.
+    The columns that `numbers` names are aligned to the right; `aside` prints to standard error.
     """
     console = _console(aside=aside)
     table = Table()
@@ -71,7 +73,7 @@ def show(
     console.print(table)
 
 
-def show_rows(frame: pd.DataFrame) -> int:
+def show_rows(frame: "pd.DataFrame") -> int:
     """Prints the rows of a frame, in several tables where a terminal is too narrow for one.
 
     Returns:
@@ -115,6 +117,8 @@ def _console(*, aside: bool = False) -> Console:
 
 def words(value: Any) -> str:
     """Formats a value for people: six digits of a number, a date without its midnight."""
+    import pandas as pd
+
     if value is None or value is pd.NaT or value is pd.NA or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -125,7 +129,7 @@ def words(value: Any) -> str:
     return f"{number:.6g}" if abs(number) < 1e6 or not math.isfinite(number) else f"{number:.0f}"
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """Returns the rows of a frame as values that JSON can hold; a missing value is null."""
     columns = [[plain(value) for value in frame[name].tolist()] for name in frame.columns]
     return [dict(zip(frame.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
@@ -133,6 +137,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     """Returns a value that JSON can hold; a missing value is None."""
+    import pandas as pd
+
     if value is None or value is pd.NaT or value is pd.NA:
         return None
     value = value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
@@ -140,7 +146,7 @@ def plain(value: Any) -> Any:
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, pd.Timedelta | datetime.timedelta):
+    if isinstance(value, datetime.timedelta):
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
@@ -152,6 +158,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def check_target(out: str | Path, *sources: str | Path | None) -> None:
     """Raises a `ConfigError`, before the work, if `out` is a folder or one of the inputs."""
+    from anyorder.errors import ConfigError
+
     if str(out) == STREAM:
         return
     if Path(out).is_dir():
@@ -163,3 +171,77 @@ def check_target(out: str | Path, *sources: str | Path | None) -> None:
                 f'`--out` must be another file than the one that is read, "{source}": it would '
                 "be lost. Choose another name."
             )
+
+
+KEPT = "\n\t"
+"""Control characters that only move the cursor on."""
+
+CONTROLS = {
+    code: chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if chr(code) not in KEPT
+}
+"""Visible sign for each control character: an escape could rename the window or hide output."""
+
+
+def printable(text: str) -> str:
+    r"""Replaces control characters by visible signs.
+
+    Example:
+        >>> printable("a\x1b[2Jb\n")
+        'a␛[2Jb\n'
+    """
+    return text.translate(CONTROLS)
+
+
+STREAM = "pipe:"
+"""Stand-in for "-" as a file: to the parser, a dash begins an option."""
+
+NO_FILES = ("--given", "--hole", "--missing-values", "--queries")
+"""Options whose value may be a dash that means a dash."""
+
+
+def piped(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command line, with `STREAM` for every "-" that means a file.
+
+    Example:
+        >>> piped(["impute", "run", "-", "--out", "-"])
+        ['impute', 'run', 'pipe:', '--out', 'pipe:']
+        >>> piped(["fit", "people.csv", "--missing-values", "-"])
+        ['fit', 'people.csv', '--missing-values', '-']
+    """
+    pairs = zip(["", *words], words, strict=False)
+    return [STREAM if word == "-" and before not in NO_FILES else word for before, word in pairs]
+
+
+@contextmanager
+def reading(file: str | Path) -> Iterator[Path]:
+    """Yields a file, or a copy of standard input: tables are read more than once."""
+    if str(file) != STREAM:
+        yield Path(file)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "stdin.csv"
+        with copy.open("wb") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+        yield copy
+
+
+@contextmanager
+def writing(out: str | Path) -> Iterator[Path]:
+    """Yields a file to write, or one whose lines go to standard output once it is complete."""
+    if str(out) != STREAM:
+        yield Path(out)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "stdout.csv"
+        yield written
+        sys.stdout.flush()
+        with written.open("rb") as lines:
+            shutil.copyfileobj(lines, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def destination(out: Path) -> str:
+    """Names the place where something was written, for people."""
+    return "standard output" if str(out) == STREAM else str(out)

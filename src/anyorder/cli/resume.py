@@ -1,8 +1,8 @@
 """An earlier training in the folder of `fit`: explained where it differs, replaced on request.
 
 Without `--overwrite`, a training of something else is refused. The library compares weights, laws
-and settings by their fields; `explaining_mismatch` names the flags that differ instead, from the
-options in the notes of the checkpoint.
+and settings by their fields; `fit_in_folder` names the flags that differ instead, from the options
+in the notes of the checkpoint.
 
 With `--overwrite`, `overwriting` sets the earlier training aside, and removes it once the new one
 has saved something. If that never happens, the earlier one is put back: at once, or by the next
@@ -20,42 +20,54 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.cli.console import note
+from anyorder.cli.options import FitOptions
+from anyorder.cli.runs import finished_step
 from anyorder.domains import domain_of, load
 from anyorder.errors import AnotherRunError, CheckpointError, ConfigError
-from anyorder.saving.run_folder import RunFolder
+from anyorder.saving.checkpoint import RunFolder
 from anyorder.training.settings import is_first_process
 
 LONGEST = 60
 """Greatest number of characters of a value that are shown."""
 
 
-@contextmanager
-def explaining_mismatch(
-    out: Path,
+def fit_in_folder(
     model: Any,
+    data: Any,
+    shared: FitOptions,
     *,
-    file: str,
+    file: str | Path,
+    name: str,
     flags: Callable[[Any], Mapping[str, Any]],
     other_data: Callable[[Any], str],
-) -> Iterator[None]:
-    """Names the flags by which a training differs from the one in its folder, in a `with` block.
+    stages: int | None = None,
+    **options: Any,
+) -> int | None:
+    """Fits a model in its folder and saves it there, unless its training had ended.
 
-    Args:
-        out: Folder of the model.
-        model: Estimator that is to be trained.
-        file: Name of the data, as the user typed it.
-        flags: Returns the options of an estimator, this one or the earlier one, by flags.
-        other_data: Describes how the data of the earlier estimator differ, where no flag does.
+    `flags` gives the options of an estimator, this one or an earlier one, by flags; `other_data`
+    says how the data of an earlier one differ, where no flag does. `options` are more arguments of
+    `fit`.
+
+    Returns:
+        The steps of a training that had ended; None if there was none.
     """
-    try:
-        yield
-    except AnotherRunError as error:
-        turned = "`data.turns`" in str(error)  # the one option that no model keeps
-        reason = "`--turns` differs" if turned else _reason(out, model, file, flags, other_data)
-        raise CheckpointError(
-            f'"{out}" holds an earlier training: {reason}. Give what was given then, or another '
-            "`--out`; or `--overwrite`, which removes the earlier training."
-        ) from error
+    out, training = shared.out, shared.out / TRAINING
+    with overwriting(out, overwrite=shared.overwrite, file=file):
+        try:
+            done = finished_step(training, stages=stages)
+            model.progress = done is None
+            model.fit(data, folder=training, **options)
+        except AnotherRunError as error:
+            turned = "`data.turns`" in str(error)  # the one option that no model keeps
+            reason = "`--turns` differs" if turned else _reason(out, model, name, flags, other_data)
+            raise CheckpointError(
+                f'"{out}" holds an earlier training: {reason}. Give what was given then, or '
+                "another `--out`; or `--overwrite`, which removes the earlier training."
+            ) from error
+        if is_first_process():
+            model.save(out)
+    return done
 
 
 def _reason(
@@ -81,11 +93,6 @@ def _reason(
         if was[flag] != now[flag]
     ]
     return "; ".join(words) or other_data(earlier)
-
-
-def training_flags(settings: Any) -> dict[str, Any]:
-    """Returns the flags of training settings."""
-    return {"--minutes": settings.minutes, "--steps": settings.steps, "--seed": settings.seed}
 
 
 def size_flags(model: Any) -> dict[str, Any]:

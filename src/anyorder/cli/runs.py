@@ -14,17 +14,15 @@ from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, print_json, show
+from anyorder.cli.console import note, print_json, printable, show
 from anyorder.cli.options import FitOptions
-from anyorder.cli.streams import printable
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import Gap, percent
 from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
 from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_seed
-from anyorder.lattice.query_mixtures import describe_queries
-from anyorder.saving.checkpoint import describe
-from anyorder.saving.run_folder import RunFolder, replace_text
+from anyorder.lattice.query_laws import describe_queries
+from anyorder.saving.checkpoint import RunFolder, describe, replace_text
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst")
 """Endings of files that have to be unpacked, unless what is in them stands before: .csv.gz."""
@@ -136,13 +134,6 @@ def _ended(folder: Path, members: int, stages: int | None) -> int | None:
         return None
     done = pairs[1].document["fit"]
     return None if done["ending"] is None else int(done["step"])
-
-
-def note_fitted(name: str, out: Path, done: int | None, held_out: str) -> None:
-    """Notes that a text or images were fitted, or had been, and their held-out likelihood."""
-    state = "Fitted" if done is None else f"Already trained (step {done:,}):"
-    note(f'{state} "{name}". Saved in {out}.')
-    note(f"{held_out}, given the other half; less is better. Try:")
 
 
 def opened(run: Path) -> Any:

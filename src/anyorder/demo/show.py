@@ -29,7 +29,7 @@ from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.plots import NARROW
 from anyorder.errors import ConfigError, check_seed
 from anyorder.images.data import bundled_digits
-from anyorder.images.domain import inpaint
+from anyorder.images.domain import InpaintOptions, inpaint
 from anyorder.images.model import IMAGE_SETTINGS, ImageModel
 from anyorder.images.public_sets import BUNDLED
 from anyorder.images.report import painted_section
@@ -41,7 +41,7 @@ from anyorder.lattice.training_law import training_masks
 from anyorder.report.page import Code, Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import NATS
 from anyorder.reproduce.table7 import papers_sampler
-from anyorder.saving.run_folder import replace_text
+from anyorder.saving.checkpoint import replace_text
 from anyorder.tables.cli import query_table
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.model import TableModel
@@ -240,13 +240,7 @@ TITLES = ("column", "given", "imputed", "uncertainty", "hidden truth")
 
 @dataclass(frozen=True)
 class Hidden:
-    """Rows with hidden cells, and their multiple imputations.
-
-    Args:
-        truth: Rows without hidden cells.
-        cells: Mask of the hidden cells.
-        fills: Imputed rows, indexed by imputation and row.
-    """
+    """Rows with hidden cells, and their multiple imputations."""
 
     truth: pd.DataFrame
     cells: pd.DataFrame
@@ -405,7 +399,7 @@ def digits_act(run: Path, seed: int) -> Section:
     say("Their lower halves, hidden and inpainted:")
     grid = run / "grid.png"
     command("inpaint", run, BUNDLED, "--half", "bottom", "--out", grid, "--seed", seed)
-    inpaint(run, BUNDLED, half="bottom", out=grid, seed=seed)
+    inpaint(run, BUNDLED, options=InpaintOptions(half="bottom", out=grid, seed=seed))
     painted = painted_section(model, digits, seed)
     words = Words(f"The data: {data} The model inpaints hidden parts of held-out ones.")
     return Section("Images: inpainted parts", [words, *painted.blocks[1:]])

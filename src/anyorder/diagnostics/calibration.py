@@ -23,7 +23,7 @@ from anyorder.diagnostics.consistency import estimate_json, has_mass, random_mem
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, log_prob
-from anyorder.lattice.random_sets import bernoulli_sets, subsets, uniform
+from anyorder.lattice.masks import bernoulli_sets, subsets, uniform
 from anyorder.variables import Kind
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -119,10 +119,8 @@ class Transformed:
 class NumberCalibration(Transformed):
     """Predictions of numbers, one cell a row.
 
-    Args:
-        pit: PITs of the true values. Shape ``(rows,)``.
-        variable: Index of each cell's variable. Shape ``(rows,)``.
-        row: Index of each cell's row. Shape ``(rows,)``.
+    `pit` holds the PITs of the true values, `variable` and `row` the indices of each cell. Shapes
+    ``(rows,)``.
     """
 
     pit: Tensor
@@ -154,11 +152,7 @@ class NumberCalibration(Transformed):
 class ReliabilityBin:
     """Predictions of about the same confidence.
 
-    Args:
-        n: Number of predictions.
-        confidence: Mean predicted probability of being right.
-        accuracy: Fraction that is right.
-        se: Standard error of the accuracy under calibration.
+    `se` is the standard error of the accuracy under calibration.
     """
 
     n: int
@@ -171,12 +165,8 @@ class ReliabilityBin:
 class CategoryCalibration(Transformed):
     """Predictions of categories, one cell a row.
 
-    Args:
-        pit: PITs of the true levels, in the order of their codes. Shape ``(rows,)``.
-        confidence: Probability of the most probable level. Shape ``(rows,)``.
-        hit: True where that level is the true one. Shape ``(rows,)``.
-        variable: Index of each cell's variable. Shape ``(rows,)``.
-        row: Index of each cell's row. Shape ``(rows,)``.
+    PITs are those of the true levels, in the order of their codes; `confidence` is the probability
+    of the most probable level, `hit` is True where that is the true one. Shapes ``(rows,)``.
     """
 
     pit: Tensor
@@ -359,15 +349,9 @@ def predictions(
 ) -> Predictions:
     """Predicts one cell of a kind in each row that has one, given some other cells.
 
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        have: Variables that the rows have, one or more. Shape ``(rows, vars)``.
-        kind: "categorical" or "continuous".
-        share: Fraction of the other cells that is given.
-        along_path: True gives all that comes before the cell on the path of the rest too: a model
-            that was trained on paths alone has learned no other conditionals.
-        generator: Source of randomness for the evidence, the cell, and PITs at steps.
+    A fraction `share` of the other cells is given. With `along_path`, so is all that comes before
+    the cell on the path of the rest: a model that was trained on paths alone has learned no other
+    conditionals.
     """
     sizes = ((have.sum(dim=1) - 1) * share).round().long()
     given = subsets(sizes, have, generator=generator)
@@ -417,11 +401,7 @@ def surprise_by_evidence(
     The cells are the same for all fractions, and the evidence is nested: the decrease from one
     fraction to the next is the information in the cells that were added.
 
-    Args:
-        model: The model.
-        x: Values. Shape ``(rows, columns)``.
-        missing: Missing values; rows without any value are left out. Shape ``(rows, vars)``.
-        generator: Source of randomness for the cell, and for the order in which evidence is added.
+    Rows without any value are left out.
     """
     rows = (~missing).any(dim=1)
     x, have = x[rows], ~missing[rows]

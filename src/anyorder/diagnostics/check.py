@@ -248,10 +248,7 @@ def _is_significant(p_values: Mapping[str, float], given: str) -> bool:
 def smallest_noticed(cells: int, rate: float, tests: int) -> float:
     """Returns the error of a rate that such a check finds in four cases of five.
 
-    Args:
-        cells: Number of cells of each test.
-        rate: The rate that is tested, such as the coverage of an interval.
-        tests: Number of tests, for Bonferroni's correction.
+    The rate is that of `cells` cells in each of `tests` tests, for Bonferroni's correction.
     """
     normal = NormalDist()
     apart = normal.inv_cdf(1 - SUSPICIOUS / tests / 2) + normal.inv_cdf(POWER)
@@ -397,30 +394,26 @@ def _rows(model: AnyOrderModel, stage: Stage, have: Tensor) -> Tensor:
 
 
 def _check(model: AnyOrderModel, rows: int, found: dict[str, Found]) -> Check:
-    ratio = None
-    if "ratio" in found:
-        walk, other, is_mass = found["ratio"]
-        ratio = RatioGap(other - walk, other[is_mass])
-    encoding = None
-    if "encoding" in found:
-        encoding = EncodingGap(found["encoding"][0], model.is_one_pass)
+    """Returns the results of the diagnostics that ran; None for the others."""
+
+    def gap(name: str, kind: Callable[..., Any]) -> Any:
+        return kind(*found[name]) if name in found else None
+
+    def ratio(walk: Tensor, other: Tensor, is_mass: Tensor) -> RatioGap:
+        return RatioGap(other - walk, other[is_mass])
+
     numbers, categories = (
         {g: Predictions(*found[f"{kind} {g}"]) for g in SHARES if f"{kind} {g}" in found}
         for kind in ("continuous", "categorical")
     )
     return Check(
         rows=rows,
-        path=PathGap(found["path"][0]) if "path" in found else None,
-        marginalisation=(
-            MarginalisationGap(found["marginalisation"][0]) if "marginalisation" in found else None
-        ),
-        ratio=ratio,
-        orders=OrderSpread(found["orders"][0]) if "orders" in found else None,
-        encoding=encoding,
+        path=gap("path", PathGap),
+        marginalisation=gap("marginalisation", MarginalisationGap),
+        ratio=gap("ratio", ratio),
+        orders=gap("orders", OrderSpread),
+        encoding=gap("encoding", partial(EncodingGap, is_one_pass=model.is_one_pass)),
         names=tuple(variable.name for variable in model.schema.variables),
-        numbers={
-            given: NumberCalibration(part.pit, part.variable, part.row)
-            for given, part in numbers.items()
-        },
-        categories={given: CategoryCalibration(*part) for given, part in categories.items()},
+        numbers={g: NumberCalibration(p.pit, p.variable, p.row) for g, p in numbers.items()},
+        categories={g: CategoryCalibration(*part) for g, part in categories.items()},
     )

@@ -31,8 +31,8 @@ from anyorder.heads.distributions import ContinuousDistribution, invert
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel, Factors
 from anyorder.inference.queries import answering, log_prob
+from anyorder.lattice.masks import subsets, uniform
 from anyorder.lattice.protocols import RemoveRandom
-from anyorder.lattice.random_sets import subsets, uniform
 from anyorder.variables import Variable
 
 SMALL, LARGE = 0.05, 0.5
@@ -54,11 +54,7 @@ CELLS_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class Gap:
-    """Log of one answer minus the log of the other, row by row.
-
-    Args:
-        rows: Signed differences in nats. Shape ``(rows,)``.
-    """
+    """Log of one answer minus the log of the other, row by row."""
 
     rows: Tensor
 
@@ -167,9 +163,7 @@ class PathGap(Gap):
 class OrderSpread:
     """Likelihoods of whole rows along several orders.
 
-    Args:
-        log_probs: Along the model's own path first, then along random orders.
-            Shape ``(orders, rows)``.
+    The model's own path comes first, then random orders: ``(orders, rows)``.
     """
 
     log_probs: Tensor

@@ -17,9 +17,8 @@ from torch import Tensor
 from anyorder.errors import check_count, check_seed
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
-from anyorder.lattice.masks import Bernoulli
+from anyorder.lattice.masks import Bernoulli, subsets
 from anyorder.lattice.query_laws import ConditionalQueries, Query
-from anyorder.lattice.random_sets import subsets
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,10 +133,6 @@ class Sampling:
 
 class RowSample:
     """Values and missing values of the rows that a `Sampling` keeps.
-
-    Args:
-        rows: Number of rows to keep, at most.
-        seed: Seed of the sample.
 
     Example:
         >>> sample = RowSample(2, seed=0)

@@ -21,8 +21,8 @@ from anyorder.heads.with_prior import (
     continuous_conditionals,
     mixture_at,
 )
+from anyorder.networks.blocks import PiecewiseLinear
 from anyorder.networks.contracts import Features, PriorMessage
-from anyorder.networks.embedding import PiecewiseLinear
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable
 

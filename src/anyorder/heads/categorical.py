@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anyorder.errors import SchemaError
 from anyorder.heads.distributions import Conditionals
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 from anyorder.variables import Schema
 
 

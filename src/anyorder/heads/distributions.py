@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import QueryError
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 
 
 class Distribution(Protocol):

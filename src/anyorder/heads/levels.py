@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from anyorder.errors import SchemaError, check_count
 from anyorder.heads.categorical import Categorical
 from anyorder.heads.distributions import Conditionals
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 from anyorder.variables import Schema
 
 NARROWEST = 0.02

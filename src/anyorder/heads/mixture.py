@@ -24,7 +24,7 @@ from anyorder.heads.distributions import (
     invert,
     mean_rule,
 )
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 from anyorder.variables import Schema
 
 Component = Literal["gaussian", "logistic"]

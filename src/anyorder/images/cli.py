@@ -1,17 +1,15 @@
-"""Commands for images: fit, inpaint, evaluate."""
+"""Commands for images: fit and inpaint."""
 
-import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anyorder.cli.console import check_target, note, print_json, shell, show
-from anyorder.cli.options import EvaluateOptions, FitOptions
-from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
-from anyorder.cli.runs import finished_step, note_fitted, read_run
-from anyorder.diagnostics.consistency import estimate_json
+from anyorder.cli.console import check_target, note, shell
+from anyorder.cli.levels import check_temperature, level_flags, level_settings, note_fitted
+from anyorder.cli.options import FitOptions
+from anyorder.cli.resume import fit_in_folder
+from anyorder.cli.runs import read_run
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
 from anyorder.images.data import MAX_LEVELS, Images, Pixels, coarser, quantised, shrunk, to_x
@@ -37,9 +35,6 @@ from anyorder.images.inpainting import (
 from anyorder.images.model import IMAGE_SETTINGS, VALID_ROWS, ImageModel, check_affordable
 from anyorder.images.public_sets import BUNDLED, READERS, load_images
 from anyorder.training.settings import is_first_process
-
-ROWS = 6
-"""Default number of test images to inpaint, where a set is named in place of a file."""
 
 PARTS = 3
 """Least number of images of a set: one each for training, validation and test."""
@@ -90,25 +85,14 @@ def read_size(size: str) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
-def fit_images(
-    file: str,
-    shared: FitOptions,
-    *,
-    size: str | None,
-    levels: int | None,
-    turns: bool | None,
-    patch: int | None,
-) -> None:
-    """Fits images and saves the model; see `anyorder fit --help`."""
-    out, minutes, steps = shared.out, shared.minutes, shared.steps
-    budget = IMAGE_SETTINGS.minutes if minutes is None and steps is None else minutes
-    settings = replace(IMAGE_SETTINGS, minutes=budget, steps=steps, seed=check_seed(shared.seed))
-    sizes = shared.sizes() if patch is None else {**shared.sizes(), "patch": patch}
-    model = ImageModel(settings=settings, **sizes)
+def fit_images(file: str, shared: FitOptions, own: Any) -> None:
+    """Fits images with the flags of `ImageFitOptions`, and saves the model."""
+    sizes = shared.sizes() if own.patch is None else {**shared.sizes(), "patch": own.patch}
+    model = ImageModel(settings=level_settings(IMAGE_SETTINGS, shared), **sizes)
     if Path(file).is_dir():  # photographs would fill the memory before the model sees them
-        shape_of_all = folder_shape(file, size=None if size is None else read_size(size))
+        shape_of_all = folder_shape(file, size=None if own.size is None else read_size(own.size))
         check_affordable(shape_of_all, model.patch)
-    images, training = read_images(file, size=size, levels=levels), out / "training"
+    images = read_images(file, size=own.size, levels=own.levels)
     if is_first_process():
         height, width, channels = images.shape
         parts = ", ".join(f"{len(p):,}" for p in (images.train, images.valid, images.test))
@@ -121,100 +105,53 @@ def fit_images(
         is_new = one is model
         shape = images.shape if is_new else one.fitted_shape()
         levels = images.levels if is_new else one.levels_
-        own = {"--size": f"{shape.height}x{shape.width}", "--levels": levels, "--patch": one.patch}
-        return {**own, **size_flags(one), **training_flags(one.training_settings())}
+        size = f"{shape.height}x{shape.width}"
+        return {"--size": size, "--levels": levels, "--patch": one.patch, **level_flags(one)}
 
-    def other_data(_: ImageModel) -> str:
-        return f'it is of other pictures than "{file}"'
-
-    room = overwriting(out, overwrite=shared.overwrite, file=file)
-    with room, explaining_mismatch(out, model, file=file, flags=flags, other_data=other_data):
-        done = finished_step(training)
-        model.progress = done is None
-        model.fit(images, turns=bool(turns), folder=training)
-        if is_first_process():
-            model.save(out)
+    done = fit_in_folder(
+        model,
+        images,
+        shared,
+        file=file,
+        name=file,
+        flags=flags,
+        other_data=lambda _: f'it is of other pictures than "{file}"',
+        turns=bool(own.turns),
+    )
     if is_first_process():
         bits = conditional_bits(model.fitted(), to_x(images.valid[:VALID_ROWS]))
         held_out = f"Held-out images: {bits} bits for each pixel and channel of a random half"
-        note_fitted(images.name, out, done, held_out)
         name = file if not Path(file).is_dir() else "PICTURE.png"
-        note(
-            f"  {shell('anyorder', 'inpaint', out, name, '--half', 'bottom', '--out', 'grid.png')}"
+        example = shell(
+            "anyorder", "inpaint", shared.out, name, "--half", "bottom", "--out", "grid.png"
         )
+        note_fitted(images.name, shared.out, done, held_out, example)
 
 
-def inpaint_image(
-    run: Path,
-    file: str,
-    *,
-    mask: Path | None,
-    rectangle: str | None,
-    half: str | None,
-    pixels: float | None,
-    n: int,
-    rows: int,
-    greedy: bool,
-    temperature: float,
-    resize: bool,
-    out: Path,
-    completions: Path | None,
-    seed: int,
-) -> None:
-    """Inpaints the holes of pictures; see `anyorder inpaint --help`."""
-    check_count("n", n)
-    check_seed(seed)
-    if not 0 < temperature < math.inf:
-        raise ConfigError(
-            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
-            "the most probable level at each step."
-        )
-    if out.suffix.lower() not in ENDINGS:
-        raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{out}".')
-    check_target(out, file, mask)
+def inpaint_image(run: Path, file: str, options: Any) -> None:
+    """Inpaints the holes of pictures, with `InpaintOptions`; see `anyorder inpaint --help`."""
+    check_count("n", options.n)
+    check_seed(options.seed)
+    check_temperature(options.temperature, "level")
+    if options.out.suffix.lower() not in ENDINGS:
+        raise ConfigError(f'`--out` must end in {", ".join(ENDINGS)}; got "{options.out}".')
+    check_target(options.out, file, options.mask)
     model = read_run(run, "image")
-    originals = _pictures(model, file, rows=rows, resize=resize)
-    size = originals.shape[1:3]
-    given = {"--mask": mask, "--rectangle": rectangle, "--half": half, "--pixels": pixels}
-    chosen = [name for name, value in given.items() if value is not None]
-    if len(chosen) > 1:
-        raise ConfigError(f"`{chosen[0]}` and `{chosen[1]}` both define the hole: drop one.")
-    hole = _hole(file, size, mask=mask, rectangle=rectangle, half=half, pixels=pixels, seed=seed)
+    originals = _pictures(model, file, rows=options.rows, resize=options.resize)
+    hole = _hole(file, originals.shape[1:3], options)
     painted = model.inpaint(
         originals,
         hole,
-        n=1 if greedy else n,
-        how="greedy" if greedy else "sample",
-        temperature=temperature,
-        random_state=seed,
+        n=1 if options.greedy else options.n,
+        how="greedy" if options.greedy else "sample",
+        temperature=options.temperature,
+        random_state=options.seed,
     )
     grid = picture_grid(originals, hole, painted, levels=model.levels_)
-    write_image(out, with_titles(grid, columns=2 + painted.shape[1]))
-    note(f"Inpainted {int(hole.sum()):,} pixels of {len(originals)} image(s): {out}")
-    if completions is not None:
-        _write_each(completions, painted, model.levels_)
-
-
-def evaluate_images(model: ImageModel, file: str, options: EvaluateOptions) -> None:
-    """Prints the bits of images under a model; see `anyorder evaluate --help`."""
-    images = images_for(model, file)
-    rows = 256 if options.rows is None else options.rows
-    found = model.evaluate(images, rows=rows, random_state=check_seed(options.seed))
-    if options.json:
-        bits = {name: estimate_json(estimate) for name, estimate in found.items()}
-        print_json({"data": images.name, "bits": bits})
-        return
-    questions = {
-        "joint": "joint: all pixels and channels",
-        "marginal": "marginal: a random set of them, divided by all",
-        "conditional": "conditional: a random half given the other, divided by those queried",
-    }
-    show(
-        ["query", "bits a dimension", "images"],
-        [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
-        title=f"{images.name}: its test part; less is better",
-        numbers=["bits a dimension", "images"],
-    )
+    write_image(options.out, with_titles(grid, columns=2 + painted.shape[1]))
+    note(f"Inpainted {int(hole.sum()):,} pixels of {len(originals)} image(s): {options.out}")
+    if options.completions is not None:
+        _write_each(options.completions, painted, model.levels_)
 
 
 def images_for(model: ImageModel, file: str) -> Images:
@@ -270,26 +207,22 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _hole(
-    file: str,
-    size: tuple[int, int],
-    *,
-    mask: Path | None,
-    rectangle: str | None,
-    half: str | None,
-    pixels: float | None,
-    seed: int,
-) -> Hole:
+def _hole(file: str, size: tuple[int, int], options: Any) -> Hole:
     """Returns the hole that the flags define; without any, the transparent pixels."""
-    if mask is not None:
-        return picture_hole(mask, size)
-    if rectangle is not None:
-        top, left, height, width = _numbers(rectangle)
+    flags = ("mask", "rectangle", "half", "pixels")
+    chosen = [f"--{name}" for name in flags if getattr(options, name) is not None]
+    if len(chosen) > 1:
+        raise ConfigError(f"`{chosen[0]}` and `{chosen[1]}` both define the hole: drop one.")
+    if options.mask is not None:
+        return picture_hole(options.mask, size)
+    if options.rectangle is not None:
+        top, left, height, width = _numbers(options.rectangle)
         return rectangle_hole(size, top=top, left=left, height=height, width=width)
-    if half is not None:
-        return half_hole(size, half)
-    if pixels is not None:
-        return random_hole(size, pixels, generator=torch.Generator().manual_seed(seed))
+    if options.half is not None:
+        return half_hole(size, options.half)
+    if options.pixels is not None:
+        generator = torch.Generator().manual_seed(options.seed)
+        return random_hole(size, options.pixels, generator=generator)
     if is_images(file):
         many = f'"{file}" is a folder of pictures: set' if Path(file).is_dir() else "Set"
         raise ConfigError(f"{many} the hole with `--half`, `--rectangle`, `--pixels` or `--mask`.")

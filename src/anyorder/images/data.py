@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.errors import ConfigError, SchemaError, check_count, check_flag
-from anyorder.lattice.random_sets import source_device
+from anyorder.lattice.masks import source_device
 from anyorder.training.batches import Rows
 from anyorder.variables import Schema, Variable
 
@@ -236,9 +236,7 @@ def as_pixels(pixels: NDArray[Any], levels: int) -> Pixels:
 def shrunk(images: Images, size: Size) -> Images:
     """Returns smaller images; each pixel is the rounded mean of a block of pixels.
 
-    Args:
-        images: A set of images.
-        size: New size; must divide the present one.
+    The new size must divide the present one.
     """
     height, width = check_size(size)
     full = images.shape
@@ -266,16 +264,10 @@ def coarser(pixels: Pixels, levels: int, fewer: int) -> Pixels:
     return (np.arange(levels) * fewer // levels).astype(np.uint8)[pixels]
 
 
-def turned(
-    pixels: Pixels, *, generator: torch.Generator, flips: bool = True, rotations: bool = True
-) -> Pixels:
+def turned(pixels: Pixels, *, generator: torch.Generator, rotations: bool = True) -> Pixels:
     """Rotates each image by a random multiple of 90 degrees, and flips it with probability 1/2.
 
-    Args:
-        pixels: A batch ``(count, height, width, channels)``; it is not changed.
-        generator: Source of randomness.
-        flips: True flips left and right.
-        rotations: True rotates; images must be square.
+    A copy is returned. Only square images can be rotated.
 
     Reference:
         Shih, Sadigh and Ermon (2022), Table 3; ImageNet32 (Table 2) is not augmented.
@@ -293,9 +285,8 @@ def turned(
         for number in (1, 2, 3):
             rows = quarters == number
             found[rows] = np.rot90(found[rows], number, axes=(1, 2))
-    if check_flag("flips", flips):
-        rows = _random_integers(2, len(pixels), generator) == 1
-        found[rows] = found[rows, :, ::-1]
+    rows = _random_integers(2, len(pixels), generator) == 1
+    found[rows] = found[rows, :, ::-1]
     return found
 
 
@@ -344,10 +335,8 @@ def _fitting(full: tuple[int, int, int]) -> str:
 class ImageRows:
     """Images in random order, reshuffled every epoch.
 
-    Args:
-        pixels: Images. Shape ``(count, height, width, channels)``.
-        turns: True rotates (if they are square) and flips images at random whenever they are
-            sampled.
+    With `turns`, they are flipped at random whenever they are sampled, and rotated if they are
+    square.
     """
 
     def __init__(self, pixels: Pixels, *, turns: bool = False) -> None:

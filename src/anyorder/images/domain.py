@@ -3,12 +3,15 @@
 Nothing heavy is imported before it is needed: the command line's help reads this module.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from anyorder.cli.options import EvaluateOptions, FitOptions, Named, Run, Seed, Whole
-from anyorder.domains import Checked, Description, Domain
+from cyclopts import Parameter
+
+from anyorder.cli.levels import LevelDomain
+from anyorder.cli.options import FitOptions, Named, Run, Seed, Whole
+from anyorder.domains import Description
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,22 +33,40 @@ class ImageFitOptions:
     patch: Whole | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class InpaintOptions:
+    """The options of `inpaint`.
+
+    Args:
+        out: The .png, .jpg, .webp or .bmp file of the grid.
+        mask: A black and white picture of the same size, white in the hole.
+        rectangle: The hole as a rectangle "top,left,height,width", in pixels.
+        half: The hole as a half of the picture.
+        pixels: The hole as a share of pixels, chosen at random.
+        n: Number of completions of each picture.
+        rows: Number of images of a set.
+        greedy: Take the most probable level at each step; there is one such completion.
+        temperature: Temperature of sampling; below 1 favours probable levels.
+        resize: Crop and resize a picture of another size.
+        completions: A folder to which each completion is also written by itself.
+    """
+
+    out: Named
+    mask: Path | None = None
+    rectangle: str | None = None
+    half: Literal["left", "right", "top", "bottom"] | None = None
+    pixels: float | None = None
+    n: Whole = 3
+    rows: Whole = 6
+    greedy: bool = False
+    temperature: float = 1.0
+    resize: bool = False
+    completions: Named | None = None
+    seed: Seed = 0
+
+
 def inpaint(
-    run: Run,
-    file: str,
-    *,
-    out: Named,
-    mask: Path | None = None,
-    rectangle: str | None = None,
-    half: Literal["left", "right", "top", "bottom"] | None = None,
-    pixels: float | None = None,
-    n: Whole = 3,
-    rows: Whole = 6,
-    greedy: bool = False,
-    temperature: float = 1.0,
-    resize: bool = False,
-    completions: Named | None = None,
-    seed: Seed = 0,
+    run: Run, file: str, *, options: Annotated[InpaintOptions, Parameter(name="*")]
 ) -> None:
     """Inpaint a part of a picture; show it beside the original and what was given.
 
@@ -59,57 +80,20 @@ def inpaint(
     file
         A picture of the size of the model's images; or a set of images as for fit, of which the
         first test images are inpainted.
-    out
-        The .png, .jpg, .webp or .bmp file of the grid.
-    mask
-        A black and white picture of the same size, white in the hole.
-    rectangle
-        The hole as a rectangle "top,left,height,width", in pixels.
-    half
-        The hole as a half of the picture.
-    pixels
-        The hole as a share of pixels, chosen at random.
-    n
-        Number of completions of each picture.
-    rows
-        Number of images of a set.
-    greedy
-        Take the most probable level at each step; there is one such completion.
-    temperature
-        Temperature of sampling; below 1 favours probable levels.
-    resize
-        Crop and resize a picture of another size.
-    completions
-        A folder to which each completion is also written by itself.
     """
     from anyorder.images.cli import inpaint_image
 
-    inpaint_image(
-        run,
-        file,
-        mask=mask,
-        rectangle=rectangle,
-        half=half,
-        pixels=pixels,
-        n=n,
-        rows=rows,
-        greedy=greedy,
-        temperature=temperature,
-        resize=resize,
-        out=out,
-        completions=completions,
-        seed=seed,
-    )
+    inpaint_image(run, file, options)
 
 
-class ImageDomain(Domain):
+class ImageDomain(LevelDomain):
     """Pictures of one size."""
 
     name, noun, plural = "image", "images", "images"
+    dimension, rows, part = "dimension", "images", "its test part"
     command = "inpaint"
     sources = ("a folder of pictures", '"digits"')
     fit_options = ImageFitOptions
-    width = 128
     commands = (inpaint,)
 
     def recognises(self, source: str) -> bool:
@@ -122,7 +106,7 @@ class ImageDomain(Domain):
         """Fits a set of images."""
         from anyorder.images.cli import fit_images
 
-        fit_images(source, shared, **asdict(own))
+        fit_images(source, shared, own)
 
     def open(self, saved: Any, folder: str | Path) -> Any:
         """Returns the `ImageModel` of a run folder."""
@@ -130,42 +114,37 @@ class ImageDomain(Domain):
 
         return ImageModel.from_saved(saved, folder)
 
-    def evaluate(self, model: Any, run: Path, source: str, options: EvaluateOptions) -> None:
-        """Prints the bits of the test part of a set of images."""
-        from anyorder.cli.runs import check_report, refuse_options, report_options, write_report
-        from anyorder.errors import ConfigError
-        from anyorder.images.cli import evaluate_images, images_for
+    def read(self, model: Any, source: str) -> Any:
+        """Returns the `Images` of a folder or a name, in the size and levels of the model."""
+        from anyorder.images.cli import images_for
 
-        check_report(options.report)
-        refuse_options(
-            {"query": options.query, "given": options.given},
-            f'is for tables, and "{run}" holds a model of images.',
-        )
+        return images_for(model, source)
+
+    def queries(self, model: Any) -> dict[str, str]:
+        """Returns descriptions of the queries of an evaluation."""
+        del model  # they are the same for images of all sizes
+        return {
+            "joint": "joint: all pixels and channels",
+            "marginal": "marginal: a random set of them, divided by all",
+            "conditional": "conditional: a random half given the other, divided by those queried",
+        }
+
+    def check_report(self, model: Any, run: Path) -> None:
+        """Refuses a report of images that have no halves to inpaint."""
+        from anyorder.errors import ConfigError
+
         shape = model.fitted_shape()[:2]
-        if options.report is not None and min(shape) < 2:
+        if min(shape) < 2:
             raise ConfigError(
                 "`--report` inpaints halves of images, so they must have two rows and columns; "
                 f'"{run}" holds a model of {"x".join(map(str, shape))}.'
             )
-        evaluate_images(model, source, options)
-        if options.report is not None:
-            from anyorder.images.report import image_report
 
-            images, named = images_for(model, source), report_options(run, seed=options.seed)
-            write_report(image_report(model, images, **named).html(), options.report)
+    def report(self, model: Any, data: Any, **options: Any) -> Any:
+        """Returns the report of a model, on the test part of a set of images."""
+        from anyorder.images.report import image_report
 
-    def check(
-        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
-    ) -> Checked:
-        """Checks a model on the first test images."""
-        from anyorder.cli.runs import refuse_options
-        from anyorder.images.cli import images_for
-        from anyorder.images.model import EVALUATED
-
-        refuse_options({"target": target}, "is for tables, and this is a model of images.")
-        rows = EVALUATED if rows is None else rows
-        found = model.check(images_for(model, source), rows=rows, random_state=seed, progress=True)
-        return Checked(found, f"{found.rows:,} images of its test part")
+        return image_report(model, data, **options)
 
     def describe(self, model: Any) -> Description:
         """Returns the shape and the levels of the images."""

@@ -24,8 +24,8 @@ from anyorder.errors import (
 )
 from anyorder.images.data import Pixels, Shape, Size, check_pixels, check_size
 from anyorder.images.files import check_depth, check_picture_file, decoded
+from anyorder.lattice.masks import source_device, subsets
 from anyorder.lattice.query_laws import Query
-from anyorder.lattice.random_sets import source_device, subsets
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -51,13 +51,6 @@ LEAST_HEIGHT = 64
 
 def rectangle_hole(size: Size, *, top: int, left: int, height: int, width: int) -> Hole:
     """Returns a rectangular hole.
-
-    Args:
-        size: Size of the image.
-        top: First row of the rectangle.
-        left: First column of the rectangle.
-        height: Height of the rectangle.
-        width: Width of the rectangle.
 
     Example:
         >>> rectangle_hole((2, 4), top=0, left=1, height=1, width=2).astype(int)

@@ -22,6 +22,7 @@ from anyorder.errors import (
     check_count,
     check_flag,
     renamed,
+    seeded,
 )
 from anyorder.estimator import LevelEstimator
 from anyorder.heads.categorical import CategoricalConditionals
@@ -49,9 +50,7 @@ from anyorder.lattice.protocols import (
     raster,
     strided,
 )
-from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import MixtureQueries
-from anyorder.lattice.random_sets import seeded
+from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, as_query_law
 from anyorder.networks.contracts import PathNetwork
 from anyorder.networks.patch_path_transformer import PatchPathTransformer
 from anyorder.networks.path_transformer import PathTransformer

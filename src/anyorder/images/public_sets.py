@@ -39,14 +39,8 @@ from anyorder.images.files import decoded, pixels_of
 class Public:
     """A public data set.
 
-    Args:
-        name: Name of the set.
-        train: Number of training images.
-        test: Number of test images.
-        held_out: Fraction of the training images for validation.
-        files: Files to put into the folder, in words.
-        archive: Address of the files.
-        levels: Number of levels of a channel.
+    `train` and `test` are numbers of images, `held_out` the fraction of the former for validation;
+    `files` says what to put into the folder, and `archive` where it comes from.
     """
 
     name: str

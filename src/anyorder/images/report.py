@@ -1,7 +1,6 @@
 """The report of a model of images, on images that it has not seen."""
 
-from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,38 +9,31 @@ from anyorder.images.files import png_bytes
 from anyorder.images.inpainting import half_hole, picture_grid
 from anyorder.images.model import EVALUATED, ImageModel
 from anyorder.report.page import Page, Picture, Section, Words
-from anyorder.report.sections import evaluation_sections, settings_section, training_section
+from anyorder.report.sections import level_report
 
 SHOWN, DRAWS = 6, 3
 """Number of images that are completed, and completions of each."""
 
 
-def image_report(
-    model: ImageModel,
-    images: Images,
-    *,
-    name: str,
-    training: Path | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> Page:
-    """Evaluates a model and returns its report."""
-    x = to_x(images.test[:EVALUATED])
-    names = {"cell": "pixel", "dimension": "dimension"}
-    evaluation = evaluation_sections(model, images, x, **names, seed=seed, progress=progress)
+def image_report(model: ImageModel, images: Images, **options: Any) -> Page:
+    """Evaluates a model and returns its report; `options` are those of `level_report`."""
     height, width, channels = images.shape
-    variables = model.fitted().schema.names
-    sections = [
-        painted_section(model, images, seed),
-        *evaluation.sections,
-        training_section(training, model.queries_, variables, dimension=names["dimension"]),
-        settings_section(model.options | asdict(model.training_settings())),
-    ]
-    words = (
-        f"A model of images of {height}x{width} pixels and {channels} channel(s): any part given "
-        f"any other. Evaluated on the test part of {images.name}."
+    return level_report(
+        model,
+        images,
+        to_x(images.test[:EVALUATED]),
+        words=(
+            f"A model of images of {height}x{width} pixels and {channels} channel(s): any part "
+            "given any other."
+        ),
+        first=painted_section(model, images, options.get("seed", 0)),
+        law=model.queries_,
+        names=model.fitted().schema.names,
+        options=model.options,
+        cell="pixel",
+        dimension="dimension",
+        **options,
     )
-    return Page(f'The model "{name}"', words, sections, evaluation.facts)
 
 
 def painted_section(model: ImageModel, images: Images, seed: int) -> Section:

@@ -8,7 +8,7 @@ import numpy as np
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from anyorder.errors import AnyOrderError, QueryError
+from anyorder.errors import QueryError
 from anyorder.images.model import ImageModel
 from anyorder.serve.batching import (
     REFUSALS,
@@ -17,6 +17,7 @@ from anyorder.serve.batching import (
     Message,
     Seed,
     answer,
+    or_error,
     part_seed,
 )
 
@@ -99,7 +100,7 @@ class ImageAnswering:
 
     def inpaint(self, questions: Sequence[Hole]) -> list[Any]:
         """Inpaints; each query has a seed of its own, and so passes of its own."""
-        return [self._or_error(self._inpainted, question) for question in questions]
+        return [or_error(self._inpainted, question) for question in questions]
 
     def sample(self, questions: Sequence[tuple[int, int | None]]) -> list[Any]:
         """Samples images."""
@@ -109,7 +110,7 @@ class ImageAnswering:
 
     def log_prob(self, questions: Sequence[Hole]) -> list[Any]:
         """Returns the log-likelihoods of images, or of their holes."""
-        return [self._or_error(self._likelihood, question) for question in questions]
+        return [or_error(self._likelihood, question) for question in questions]
 
     def _inpainted(self, question: Hole) -> list[list[int]]:
         image = self._pixels(question.images)[0]
@@ -149,13 +150,6 @@ class ImageAnswering:
                 f"got {len(hole):,}."
             )
         return np.array(hole, dtype=bool).reshape(height, width)
-
-    @staticmethod
-    def _or_error(function: Any, question: Hole) -> Any:
-        try:
-            return function(question)
-        except AnyOrderError as error:
-            return error
 
 
 def image_routes(model: ImageModel, dispatcher: Dispatcher, *, name: str, run: str) -> APIRouter:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from anyorder.errors import ConfigError
 from anyorder.heads.distributions import Conditionals, Distribution
-from anyorder.lattice.protocols import DecompositionProtocol
+from anyorder.lattice.protocols import DecompositionProtocol, alike, edge_places, path_lists
 from anyorder.networks.contracts import Features, MaskedNetwork, PathNetwork
-from anyorder.networks.paths import alike, edge_places, path_lists
 from anyorder.variables import Schema
 
 GPU_ROWS = 256

@@ -35,9 +35,8 @@ from anyorder.errors import (
 )
 from anyorder.heads.distributions import DRAWN_EDGE, Distribution
 from anyorder.inference.model import AnyOrderModel, walk
-from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom
-from anyorder.lattice.random_sets import uniform
-from anyorder.networks.paths import path_lists
+from anyorder.lattice.masks import uniform
+from anyorder.lattice.protocols import DecompositionProtocol, RemoveRandom, path_lists
 from anyorder.variables import Variable
 
 GAIN_NODES = 32
@@ -166,14 +165,8 @@ def stratified_log_prob(
     that of f - c, not that of f. For an image it is small, because the few neighbours inside the
     stratum add little to the hundreds of pixels before. Path networks return `log_prob`.
 
-    Args:
-        model: The model.
-        x: Values. Shape ``(batch, vars)``.
-        query: Queried variables; all that are not given by default.
-        given: Evidence; nothing by default.
-        steps: Number of strata of a path, of nearly equal length. A shorter path is exact.
-        max_batch: Largest number of rows of a pass; `rows_at_once` of the model by default.
-        generator: Source of randomness.
+    `steps` is the number of strata of a path, of nearly equal length; a shorter path is exact. The
+    other arguments are those of `log_prob`.
 
     Returns:
         Shape ``(batch,)``.
@@ -520,13 +513,8 @@ def soft_evidence(
     sampling whose proposal lies in R. With one such variable all weights are equal and the samples
     are exact. With more, the effective sample size measures the error.
 
-    Args:
-        model: The model.
-        x: Values; only given ones are read. Shape ``(1, columns)``.
-        given: Evidence known exactly. Shape ``(vars,)``.
-        regions: Regions of other variables, by the number of the variable.
-        n: Number of samples.
-        generator: Source of randomness.
+    `regions` are those of variables that are not given, by their numbers; `x`, of one row, is read
+    where it is given.
     """
     check_count("n", n)
     soft = torch.zeros(1, model.num_variables, dtype=torch.bool)

@@ -23,9 +23,9 @@ from anyorder.heads.distributions import Distribution
 from anyorder.heads.energy import EnergyConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import answering, checked_query
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
+from anyorder.lattice.protocols import path_lists
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
-from anyorder.networks.paths import path_lists
 
 MAX_TRIES = 1000
 """Rejections after which p and q count as equal up to rounding, so any sample of p will do."""

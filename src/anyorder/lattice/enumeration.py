@@ -13,8 +13,7 @@ from anyorder.errors import ConfigError, QueryError, check_choice, check_count, 
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.lattice.query_samplers import Weighting
-from anyorder.lattice.training_law import check_same_variables
+from anyorder.lattice.query_samplers import Weighting, check_same_variables
 
 MAX_VARIABLES = 13
 """Each variable is given, queried or neither: 3^13 states take 300 MB."""
@@ -32,11 +31,7 @@ def edge_law(
 ) -> Tensor:
     """Returns the exact law over edges (e, i) that `law` and `protocol` induce.
 
-    Args:
-        law: Query law, or a mask distribution M for marginals.
-        protocol: Decomposition protocol w.
-        weighting: "path" (each query counts once) or "edge" (each of its edges counts once).
-        reweight: True multiplies the mass of an edge by 1 + |e|.
+    Arguments are those of `training_masks`.
 
     Returns:
         float64 of shape ``(2^N, N)`` that sums to 1; row k is the set ``all_sets(N)[k]``, column i

@@ -33,10 +33,9 @@ from torch import Tensor
 from anyorder.errors import ConfigError, QueryError, check_choice, check_fraction, check_sets
 from anyorder.lattice.masks import CardinalityLaw, MaskDistribution, log_binomial
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, RemoveRandom
-from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import MixtureQueries
-from anyorder.lattice.query_samplers import Weighting
-from anyorder.lattice.training_law import check_same_variables, is_uniform
+from anyorder.lattice.query_laws import MixtureQueries, QueryLaw, as_query_law
+from anyorder.lattice.query_samplers import Weighting, check_same_variables
+from anyorder.lattice.training_law import is_uniform
 
 
 def edge_weights(

@@ -4,7 +4,8 @@ A query p(x_S | x_e) is decomposed by removing one variable of S at a time, down
 (Shih, Sadigh and Ermon 2022, Definition 1). Read backwards, a protocol ranks the members of S: the
 variable of rank 0 is predicted first, from the evidence alone. ARDM removes a random variable, so a
 set has |S|! paths (`RemoveRandom`). MAC removes the greatest one under a canonical order, so a set
-has exactly one path (`RemoveGreatest`). The canonical orders are the functions at the end.
+has exactly one path (`RemoveGreatest`). `path_lists` and `edge_places` turn ranks into the lists of
+variables and of edges that networks walk. The canonical orders are the functions at the end.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, check_count, check_permutation, check_sets
-from anyorder.lattice.random_sets import uniform
+from anyorder.lattice.masks import uniform
 
 
 class DecompositionProtocol(ABC):
@@ -115,6 +116,27 @@ class RemoveGreatest(DecompositionProtocol):
 
     def __repr__(self) -> str:
         return f"RemoveGreatest({self.canonical_order.tolist()})"
+
+
+def path_lists(query: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the queried variables first, by rank, and their number.
+
+    Shapes ``(batch, vars)`` and ``(batch,)``.
+    """
+    behind = torch.iinfo(rank.dtype).max
+    return rank.expand_as(query).masked_fill(~query, behind).argsort(dim=1), query.sum(1)
+
+
+def alike(query: Tensor, given: Tensor) -> Tensor:
+    """Returns an order of rows that joins queries of equal sizes. Shape ``(batch,)``."""
+    return (query.sum(dim=1) * (given.shape[1] + 1) + given.sum(dim=1)).argsort(stable=True)
+
+
+def edge_places(num_query: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns row and step of every edge, in order. Shapes ``(edges,)``."""
+    row = torch.arange(len(num_query), device=num_query.device).repeat_interleave(num_query)
+    first = num_query.cumsum(0) - num_query
+    return row, torch.arange(len(row), device=row.device) - first[row]
 
 
 def lexicographic(num_variables: int) -> Tensor:

@@ -39,16 +39,14 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError, check_available, check_choice, check_count, check_flag
-from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.masks import MaskDistribution, bernoulli_sets, beta, source_device
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest
 from anyorder.lattice.query_laws import Query, QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import MixtureQueries
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,
-    has_masses,
+    check_same_variables,
     is_mixture,
-    masses,
     rejection_sampled,
     sample_components,
     sample_conditional,
@@ -56,7 +54,6 @@ from anyorder.lattice.query_samplers import (
     sample_marginal,
     weighted_queries,
 )
-from anyorder.lattice.random_sets import bernoulli_sets, beta, source_device
 
 Method = Literal["exact", "sir"]
 
@@ -133,74 +130,6 @@ def training_masks(
             raise ConfigError('`available` works with method="exact" only: "sir" mixes the rows.')
         return _resampled(weighted, protocol, batch, pool, generator)
     return _exact(weighted, protocol, batch, available, generator)
-
-
-def row_masses(
-    law: QueryLaw | MaskDistribution,
-    available: Tensor,
-    *,
-    weighting: Weighting = "path",
-    reweight: bool = False,
-) -> Tensor:
-    """Returns the weights of rows with missing values, relative to a complete row.
-
-    `training_masks` samples one edge a row, so the loss of a row is weighted by the mass of its
-    edges. Under `path` every row has one query, which counts once, or by the mean of 1 + |e| on its
-    path if reweighted. Under `edge` every edge counts once, and a row with fewer variables has
-    fewer edges: without reweighting, in proportion to the variables available.
-
-    Args:
-        law: Query law whose masses are known: exchangeable, a list of queries, or a mixture of
-            such laws.
-        available: Variables that each row has, booleans of shape ``(batch, vars)``.
-        weighting: As in `training_masks`.
-        reweight: As in `training_masks`.
-
-    Returns:
-        float64 of shape ``(batch,)``.
-    """
-    queries = as_query_law(law)
-    check_choice("weighting", weighting, get_args(Weighting))
-    have = check_available(available, queries.num_variables, len(available))
-    if weighting == "path" and not check_flag("reweight", reweight):
-        return torch.ones(len(have), dtype=torch.float64, device=have.device)
-    rows = torch.cat([torch.ones_like(have[:1]), have])
-    mass = _total_masses(WeightedLaw(queries, weighting, reweight), rows)
-    if weighting == "path":  # given that something is queried
-        mass = mass / _total_masses(WeightedLaw(queries, weighting, False), rows)
-    return (mass[1:] / mass[0]).to(have.device)
-
-
-def _total_masses(law: WeightedLaw, available: Tensor) -> Tensor:
-    """Returns the mass of all edges of each row: float64 ``(batch,)``."""
-    queries = law.queries
-    parts = queries.laws if isinstance(queries, MixtureQueries) else (queries,)
-    if not all(has_masses(part) for part in parts):
-        raise ConfigError(
-            f"The masses of {queries!r} are unknown, so rows must not have missing values."
-        )
-    weights = queries.weights if isinstance(queries, MixtureQueries) else torch.ones(1)
-    total = torch.zeros(len(available), dtype=torch.float64)
-    for part, weight in zip(parts, weights.tolist(), strict=True):
-        weighted = law._replace(queries=part)
-        total += weight * masses(weighted, len(available), available).sum(dim=1)
-    return total
-
-
-def check_same_variables(law: QueryLaw, protocol: object) -> None:
-    """Refuses a `protocol` that is none, or that is over other variables than the law."""
-    if not isinstance(protocol, DecompositionProtocol):
-        got = protocol.__name__ if isinstance(protocol, type) else type(protocol).__name__
-        raise ConfigError(
-            f"`protocol` must be a DecompositionProtocol; got {got}. Make one with "
-            "RemoveGreatest(lexicographic(N))."
-        )
-    ranked = getattr(protocol, "num_variables", None)
-    if ranked not in (None, law.num_variables):
-        raise ConfigError(
-            f"The query law and the protocol must be over the same variables; the law has "
-            f"{law.num_variables} and the protocol {ranked}."
-        )
 
 
 def _exact(

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import ConfigError, QueryError, SchemaError
-from anyorder.lattice.protocols import patch_major, patch_sides
-from anyorder.networks.blocks import check_shape
+from anyorder.lattice.protocols import edge_places, patch_major, patch_sides
+from anyorder.networks.blocks import INITIAL_SCALE, check_shape
 from anyorder.networks.contracts import PathFeatures, PathNetwork
-from anyorder.networks.embedding import INITIAL_SCALE
 from anyorder.networks.patch_layers import (
     DecoderState,
     FinishedPatches,
@@ -26,7 +25,7 @@ from anyorder.networks.patch_layers import (
     pick,
     stacked,
 )
-from anyorder.networks.paths import edge_places, mask_unread
+from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 
 
@@ -247,12 +246,7 @@ class PatchPathTransformer(PathNetwork[PatchState]):
 
 
 class PatchSummary(nn.Module):
-    """Summary of a patch: the tokens of its places, concatenated, through a perceptron.
-
-    Args:
-        inputs: Size of all tokens of a patch together.
-        width: Size of the summary.
-    """
+    """Summary of a patch: the tokens of its places, concatenated, through a perceptron."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -277,9 +271,7 @@ class Patches(nn.Module):
 
     Patches are numbered row by row, and the *places* of a patch as in `patch_major`.
 
-    Args:
-        image_shape: Height, width and channels.
-        patch: Side of a square patch, or its height and width.
+    `patch` is the side of a square, or a height and a width.
     """
 
     members: Tensor  # (patches, size) variables
@@ -313,9 +305,7 @@ class Patches(nn.Module):
     def ranks(self, query: Tensor, rank: Tensor) -> Tensor:
         """Returns the rank of each patch on the path of its row. Shape ``(batch, patches)``.
 
-        Args:
-            query: Queried places. Shape ``(batch, patches, size)``.
-            rank: Ranks of the places. Shape ``(batch, patches, size)``.
+        Both arguments have the shape ``(batch, patches, size)``.
         """
         first = rank.masked_fill(~query, torch.iinfo(rank.dtype).max).amin(dim=2)
         last = rank.masked_fill(~query, -1).amax(dim=2)

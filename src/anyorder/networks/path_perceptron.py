@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.errors import check_count
-from anyorder.networks.blocks import Dropout
+from anyorder.lattice.protocols import edge_places, path_lists
+from anyorder.networks.blocks import AtomTable, Dropout, PiecewiseLinear
 from anyorder.networks.contracts import PathFeatures, PathNetwork
-from anyorder.networks.embedding import AtomTable, PiecewiseLinear
-from anyorder.networks.paths import edge_places, path_lists
 from anyorder.variables import Schema
 
 

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import check_choice
-from anyorder.networks.blocks import Block, Rotary, check_shape
+from anyorder.networks.blocks import INITIAL_SCALE, Block, Rotary, VariableEmbedding, check_shape
 from anyorder.networks.cache import Memory, PathState, Segment, attend, path_segments
 from anyorder.networks.contracts import PathFeatures, PathNetwork
-from anyorder.networks.embedding import INITIAL_SCALE, VariableEmbedding
 from anyorder.networks.paths import Bucket, along_paths, evidence_lists, mask_unread, trim
 from anyorder.variables import Schema
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures
 
 BUCKET_COST = 256
@@ -40,13 +41,8 @@ def along_paths(
 ) -> PathFeatures:
     """Runs a path network on rows with different queries.
 
-    Args:
-        run: Maps a bucket to features ``(rows, steps, width)``; those of padding are dropped.
-        x: Values. Shape ``(batch, vars)``.
-        query: Queried variables. Shape ``(batch, vars)``.
-        given: Evidence. Shape ``(batch, vars)``.
-        rank: Order of the path, least rank first. Shape ``(vars,)`` or ``(batch, vars)``.
-        width: Size of the features.
+    `run` maps a bucket to features ``(rows, steps, width)``; those of padding are dropped. The rank
+    may be shared by the rows, ``(vars,)``.
     """
     x = mask_unread(x, query | given)
     evidence, num_given = evidence_lists(given)
@@ -79,18 +75,10 @@ def evidence_lists(given: Tensor) -> tuple[Tensor, Tensor]:
     return (~given).byte().argsort(dim=1, stable=True), given.sum(1)
 
 
-def path_lists(query: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the queried variables first, by rank, and their number; shapes as above."""
-    behind = torch.iinfo(rank.dtype).max
-    return rank.expand_as(query).masked_fill(~query, behind).argsort(dim=1), query.sum(1)
-
-
 def trim(variables: Tensor, length: Tensor) -> tuple[Tensor, Tensor | None]:
     """Cuts lists to the longest one.
 
-    Args:
-        variables: Lists, padded at the end. Shape ``(rows, vars)``.
-        length: Their lengths. Shape ``(rows,)``.
+    Lists ``(rows, vars)`` are padded at the end.
 
     Returns:
         The lists, and False on padding, or None without padding. Shapes ``(rows, longest)``.
@@ -143,18 +131,6 @@ def _best_cut(counts: Tensor) -> tuple[Tensor, Tensor] | None:
 def _tokens(counts: Tensor) -> Tensor:
     """Returns the tokens of a row in two streams; counts are |given| and |query|."""
     return counts[0] + 2 * counts[1]
-
-
-def alike(query: Tensor, given: Tensor) -> Tensor:
-    """Returns an order of rows that joins queries of equal sizes. Shape ``(batch,)``."""
-    return (query.sum(dim=1) * (given.shape[1] + 1) + given.sum(dim=1)).argsort(stable=True)
-
-
-def edge_places(num_query: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns row and step of every edge, in order. Shapes ``(edges,)``."""
-    row = torch.arange(len(num_query), device=num_query.device).repeat_interleave(num_query)
-    first = num_query.cumsum(0) - num_query
-    return row, torch.arange(len(row), device=row.device) - first[row]
 
 
 def _gather(features: list[Tensor], index: Tensor) -> Tensor:

@@ -8,13 +8,14 @@ in their inputs:
     StateMlp      plain numbers, for robots: a state is measured, and every digit counts
 """
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from anyorder.errors import SchemaError, check_count
-from anyorder.networks.blocks import Dropout
+from anyorder.networks.blocks import Dropout, VariableEmbedding
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 
@@ -25,37 +26,34 @@ EMBEDDING_WIDTH = 16
 class Perceptron(MaskedNetwork):
     """Masked perceptron without its inputs: residual blocks and the output layer.
 
-    Args:
-        schema: Variables; context comes last.
-        width: Size of the features of each variable.
-        hidden: Width of the residual stream.
-        blocks: Number of residual blocks, two layers each.
-        dropout: Dropout rate of each block's output.
+    Arguments are those of `ResidualMlp`.
     """
 
     def __init__(
-        self, schema: Schema, *, width: int, hidden: int, blocks: int, dropout: float
+        self,
+        schema: Schema,
+        *,
+        width: int = 64,
+        hidden: int = 256,
+        blocks: int = 4,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("hidden", hidden), ("blocks", blocks)):
             check_count(name, value)
         self.schema, self.width = schema, width
         self.hidden, self.blocks, self.dropout = hidden, blocks, dropout
+        self.enter = nn.Linear(self._make_inputs(), hidden)
+        self.inner = nn.ModuleList(ResidualBlock(hidden, dropout) for _ in range(blocks))
+        self.norm = nn.LayerNorm(hidden)
+        self.leave = nn.Linear(hidden, schema.num_variables * width)
 
-    def build(self, *, inputs: int) -> None:
-        """Makes the layers for inputs of size `inputs`."""
-        self.enter = nn.Linear(inputs, self.hidden)
-        inner = (ResidualBlock(self.hidden, self.dropout) for _ in range(self.blocks))
-        self.inner = nn.ModuleList(inner)
-        self.norm = nn.LayerNorm(self.hidden)
-        self.leave = nn.Linear(self.hidden, self.schema.num_variables * self.width)
+    @abstractmethod
+    def _make_inputs(self) -> int:
+        """Makes what encodes the inputs, and returns their number."""
 
     def features(self, inputs: Tensor, targets: Tensor | None) -> Tensor:
         """Returns features of all variables, or of `targets`.
-
-        Args:
-            inputs: Input vector of each row. Shape ``(batch, inputs)``.
-            targets: Variables of shape ``(batch, targets)``, or None for all.
 
         Returns:
             Shape ``(batch, vars, width)`` or ``(batch, targets, width)``.
@@ -70,12 +68,7 @@ class Perceptron(MaskedNetwork):
 
 
 class ResidualBlock(nn.Module):
-    """Residual block: LayerNorm and two layers, added to the input.
-
-    Args:
-        hidden: Width of the residual stream.
-        dropout: Dropout rate of the output.
-    """
+    """Residual block: LayerNorm and two layers, added to the input."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -108,21 +101,13 @@ class ResidualMlp(Perceptron):
         (section 4.3 and appendix D).
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        width: int = 64,
-        hidden: int = 256,
-        blocks: int = 4,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(schema, width=width, hidden=hidden, blocks=blocks, dropout=dropout)
+    def _make_inputs(self) -> int:
+        schema = self.schema
         self.embedding = VariableEmbedding(schema, width=EMBEDDING_WIDTH, shared=False)
         # Unit scale, because no LayerNorm precedes the first layer, as it does in a Transformer.
         nn.init.normal_(self.embedding.value.weight)
         tokens = schema.num_variables + self.embedding.context.num_tokens
-        self.build(inputs=tokens * (EMBEDDING_WIDTH + 1))
+        return tokens * (EMBEDDING_WIDTH + 1)
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""
@@ -143,30 +128,16 @@ class StateMlp(Perceptron):
     `ResidualMlp` encodes a context into a few tokens first, which suits a table; a controller needs
     the exact positions of its joints.
 
-    Args:
-        schema: Continuous variables; the state is their context.
-        width: Size of the features of each variable.
-        hidden: Width of the residual stream.
-        blocks: Number of residual blocks, two layers each.
-        dropout: Dropout rate of each block's output.
+    Arguments are those of `ResidualMlp`; all variables are continuous, the state is their context.
 
     Reference:
         Shih, Sadigh and Ermon (2022), section 4.4 and appendix D: a perceptron of eight layers.
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        width: int = 64,
-        hidden: int = 256,
-        blocks: int = 4,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(schema, width=width, hidden=hidden, blocks=blocks, dropout=dropout)
-        if any(variable.kind != "continuous" for variable in schema):
+    def _make_inputs(self) -> int:
+        if any(variable.kind != "continuous" for variable in self.schema):
             raise SchemaError("This network takes numbers only: all variables must be continuous.")
-        self.build(inputs=len(schema) + schema.num_variables)
+        return len(self.schema) + self.schema.num_variables
 
     def forward(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Tensor:
         """Returns features of all variables, or of `targets`; see `MaskedNetwork.forward`."""

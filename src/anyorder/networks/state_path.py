@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.errors import SchemaError, check_count
+from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures, PathNetwork
-from anyorder.networks.paths import edge_places, path_lists
 from anyorder.networks.residual_mlp import ResidualBlock
 from anyorder.variables import Schema
 

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.errors import check_choice
-from anyorder.networks.blocks import Block, Rotary, check_shape
+from anyorder.networks.blocks import Block, Rotary, VariableEmbedding, check_shape
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.embedding import VariableEmbedding
 from anyorder.networks.paths import mask_unread
 from anyorder.variables import Schema
 

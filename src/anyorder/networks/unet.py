@@ -118,11 +118,6 @@ class PixelEmbedding(nn.Module):
     Three quarters of the channels are a convolution of the values, scaled to -1..1, and of the
     observed set. One quarter is the sum of embeddings of the levels of a pixel's channels. A value
     that is not observed is a level of its own, which no head predicts.
-
-    Args:
-        image_shape: Height, width and channels.
-        levels: Number of levels of each variable.
-        width: Channels of the hidden image.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], *, levels: int, width: int) -> None:
@@ -151,10 +146,6 @@ class CardinalityEmbedding(nn.Module):
 
     Sines and cosines of the number, then a perceptron. The longest wavelength is 2 pi N, so that
     all numbers differ.
-
-    Args:
-        num_variables: N.
-        width: Number of sines and cosines.
     """
 
     def __init__(self, num_variables: int, *, width: int) -> None:
@@ -179,10 +170,7 @@ class UnetBlock(nn.Module):
 
     Both branches are initialised to add zero.
 
-    Args:
-        width: Number of channels.
-        heads: Number of attention heads.
-        skips: True for a block that reads a skip connection too.
+    With `skips`, it reads a skip connection too.
     """
 
     def __init__(self, width: int, *, heads: int, skips: bool = False) -> None:
@@ -208,12 +196,7 @@ class UnetBlock(nn.Module):
 
 
 class PixelAttention(nn.Module):
-    """Self-attention over all pixels.
-
-    Args:
-        width: Number of channels.
-        heads: Number of attention heads; must divide ``width``.
-    """
+    """Self-attention over all pixels."""
 
     def __init__(self, width: int, *, heads: int) -> None:
         super().__init__()

@@ -37,8 +37,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures, PathNetwork, PriorMessage
-from anyorder.networks.paths import edge_places, path_lists
 from anyorder.priors.scales import Units, UnitScales
 from anyorder.variables import Schema
 

@@ -4,10 +4,11 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,9 @@ from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import nats
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.diagnostics.plots import NARROW, as_label, name_dates, panels
-from anyorder.lattice.query_laws import QueryLaw
-from anyorder.lattice.query_mixtures import describe_queries
-from anyorder.lattice.random_sets import seeded
-from anyorder.report.page import Block, Grid, Panels, Picture, Points, Section, Words
+from anyorder.errors import seeded
+from anyorder.lattice.query_laws import QueryLaw, describe_queries
+from anyorder.report.page import Block, Grid, Page, Panels, Picture, Points, Section, Words
 from anyorder.training.progress import read_metrics
 
 REAL, DRAWN = "#2458a6", "#e0812b"
@@ -240,33 +240,27 @@ NATS = (
 """Definition, where nats first occur."""
 
 
-class Evaluation(NamedTuple):
-    """Numbers and sections about the test data of a model."""
-
-    facts: list[tuple[str, str]]
-    sections: list[Section]
-
-
-def evaluation_sections(
+def level_report(
     model: Any,
     unseen: Any,
     x: Tensor,
     *,
+    name: str,
+    words: str,
+    first: Section,
+    law: QueryLaw,
+    names: Sequence[str],
+    options: Mapping[str, Any],
     cell: str,
     dimension: str,
-    seed: int,
-    progress: bool,
-) -> Evaluation:
-    """Evaluates and checks a model of text or images on test data.
+    training: Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Page:
+    """Evaluates and checks a model of text or images on test data, and returns its report.
 
-    Args:
-        model: Fitted estimator with `evaluate` and `check`.
-        unseen: A text or images; their test part is read.
-        x: Rows of it to evaluate on.
-        cell: Name of a variable.
-        dimension: Unit that bits are divided by.
-        seed: Seed of the queries.
-        progress: If True, a line shows how far the check is.
+    The rows `x` are those of the test part of `unseen`; `cell` names a variable, and `dimension`
+    what bits are divided by. The first section shows samples.
     """
     bits = model.evaluate(unseen, rows=len(x), random_state=seed)
     check = model.check(unseen, rows=len(x), random_state=seed, progress=progress)
@@ -274,7 +268,15 @@ def evaluation_sections(
     worth = surprise_by_evidence(model.model_, x, missing, generator=seeded(seed))
     facts = [(f"{name}, bits a {dimension}", str(found)) for name, found in bits.items()]
     facts.append(("weights", f"{model.model_.num_parameters:,}"))
-    return Evaluation(facts, [evidence_section(worth, cell), *calibration_sections(check)])
+    sections = [
+        first,
+        evidence_section(worth, cell),
+        *calibration_sections(check),
+        training_section(training, law, names, dimension=dimension),
+        settings_section({**options, **asdict(model.training_settings())}),
+    ]
+    words = f"{words} Evaluated on the test part of {unseen.name}."
+    return Page(f'The model "{name}"', words, sections, facts)
 
 
 def calibration_sections(check: Check, *, seen: bool = False) -> list[Section]:

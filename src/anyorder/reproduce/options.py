@@ -28,19 +28,7 @@ from anyorder.cli.options import (
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """Options of `table1` and `figure3`.
-
-    Args:
-        scale: "tiny" (seconds), "small" (the same time for each model) or "paper" (a GPU).
-        data: File or folder of text8; by default the text that ships with Python.
-        out: Folder of the runs; the same command resumes them.
-        models: Names of the models; all by default.
-        minutes: Training time of each model, in place of the scale's budget.
-        at_once: Number of models that are trained at a time, with one thread each.
-        seed: Seed of the test queries.
-        json: Prints one JSON object in place of the table.
-        record: File to which the numbers are written with the command and the commit.
-    """
+    """Options of `table1` and `figure3`."""
 
     scale: Scale = "tiny"
     data: Data = None
@@ -79,11 +67,7 @@ class ExperimentOptions:
 
 @dataclass(frozen=True)
 class SetsOptions(ExperimentOptions):
-    """Options of experiments on several data sets in one folder.
-
-    Args:
-        sets: Names of the data sets.
-    """
+    """Options of experiments on several data sets in one folder."""
 
     sets: Sets = None
 
@@ -97,12 +81,7 @@ class SetsOptions(ExperimentOptions):
 
 @dataclass(frozen=True)
 class TablesOptions(SetsOptions):
-    """Options of `table4` and `table5`.
-
-    Args:
-        data: Folder of MAF's data sets; by default a table that ships with scikit-learn.
-        out: Folder of the runs; the same command resumes them.
-    """
+    """Options of `table4` and `table5`."""
 
     data: Tables = None
     out: Runs = Path("runs/uci")
@@ -110,13 +89,7 @@ class TablesOptions(SetsOptions):
 
 @dataclass(frozen=True)
 class ImagesOptions(SetsOptions):
-    """Options of `table2` and `table3`.
-
-    Args:
-        data: Folder of the image data sets; by default the digits of scikit-learn.
-        out: Folder of the runs; the same command resumes them.
-        sets: Any of digits, mnist, binarized_mnist, cifar10 and imagenet32.
-    """
+    """Options of `table2` and `table3`."""
 
     data: ImageData = None
     out: Runs = Path("runs/images")
@@ -125,14 +98,7 @@ class ImagesOptions(SetsOptions):
 
 @dataclass(frozen=True)
 class RobotOptions(ExperimentOptions):
-    """Options of `table6`.
-
-    Args:
-        data: Folder of the demonstrations; by default a toy kitchen.
-        out: Folder of the runs; the same command resumes them.
-        models: Rows of the table.
-        minutes: CPU minutes of training for each policy, in place of the scale's steps.
-    """
+    """Options of `table6`."""
 
     data: RobotData = None
     out: Runs = Path("runs/robot")

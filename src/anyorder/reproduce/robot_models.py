@@ -67,16 +67,8 @@ does not name its choice: shoulder to elbow, elbow to wrist, every other joint, 
 class RobotScale:
     """Sizes of the policies, the training and the test of an experiment.
 
-    Args:
-        hidden: Width of the MLPs.
-        blocks: Residual blocks of the MLPs, of two layers each.
-        seeds: Number of trainings of each policy.
-        episodes: Episodes of each policy, for each seed and choice of operated dimensions.
-        operated: Choices of operated dimensions.
-        steps_asked: Steps of each test demonstration whose likelihood is computed.
-        settings: Training settings.
-        spread: Size of the joint perturbations in training; see `FittedPolicy`.
-        how: Decision rule of the conditional policy; see `ConditionalPolicy`.
+    Each policy has `episodes` for each of its `seeds` trainings and each choice of `operated`
+    dimensions. Likelihoods are those of `steps_asked` steps of each test demonstration.
     """
 
     hidden: int

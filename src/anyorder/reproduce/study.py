@@ -239,10 +239,7 @@ def equal_steps(
 ) -> dict[str, int]:
     """Returns the number of steps that each model makes in the same minutes.
 
-    Args:
-        timers: For each model, a function from the number of the round to the seconds of a step.
-        minutes: Training budget.
-        rounds: Number of timed steps; `ROUNDS` by default.
+    A timer maps the number of a round to the seconds of a step.
     """
     rounds = ROUNDS if rounds is None else rounds
     seconds = dict.fromkeys(timers, 0.0)

@@ -99,18 +99,9 @@ PATCH, SMALL_PATCH, SMALL_IMAGE = 4, 2, 8
 class ImageScale:
     """Sizes of the models, the training and the test of an experiment.
 
-    Args:
-        down: Downsampling blocks of the U-Net.
-        channels: Channels of its blocks.
-        layers: Layers of path networks.
-        width: Width of path networks.
-        heads: Attention heads of path networks.
-        rows: Number of test images.
-        settings: Training settings.
-        size: Side to which CIFAR-10 images are downscaled; None keeps them.
-        turns: Augments CIFAR-10 images by rotations and flips.
-        joins_valid: Trains on the validation images too, as the published runs do.
-        checkpointing: Activation checkpointing of the U-Net.
+    `down` blocks and `channels` are those of the U-Net; `layers`, `width` and `heads` those of path
+    networks. CIFAR-10 is downscaled to `size`, and augmented with `turns`; with `joins_valid`, the
+    validation images are trained on too, as in the published runs.
     """
 
     down: int

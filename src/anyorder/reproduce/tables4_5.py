@@ -28,10 +28,9 @@ from anyorder.heads.energy import EnergyConditionals
 from anyorder.heads.mixture import MixtureConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
+from anyorder.lattice.masks import subsets
 from anyorder.lattice.protocols import RemoveRandom
-from anyorder.lattice.query_laws import Query
-from anyorder.lattice.query_mixtures import any_queries
-from anyorder.lattice.random_sets import subsets
+from anyorder.lattice.query_laws import Query, any_queries
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
@@ -89,19 +88,9 @@ PATH_DROPOUT = 0.1
 class UciScale:
     """Sizes of the models, the training and the test of an experiment.
 
-    Args:
-        hidden: Width of the residual MLPs.
-        blocks: Residual blocks of the MLPs.
-        features: Features that an MLP gives the head of each variable (ACE's context).
-        energy_hidden: Width of the energies.
-        energy_blocks: Residual blocks of the energies.
-        layers: Layers of path networks.
-        width: Width of path networks.
-        heads: Attention heads of path networks.
-        rows: Number of test rows.
-        noise: Scale of the noise on training rows, in the units of the data.
-        dropout: Dropout in training.
-        settings: Training settings.
+    `hidden`, `blocks` and `features` (ACE's context) are those of the residual MLPs,
+    `energy_hidden` and `energy_blocks` of the energies, `layers`, `width` and `heads` of path
+    networks. The noise on training rows is in the units of the data.
     """
 
     hidden: int

@@ -54,12 +54,8 @@ MINIBOONE_TEST = 3_648
 class Numbers:
     """Training, validation and test rows of a data set of numbers.
 
-    Args:
-        name: Name in tables; tells if the file is not the public one.
-        train: Training rows. Shape ``(rows, columns)``.
-        valid: Validation rows, with the same columns.
-        test: Test rows, with the same columns.
-        is_public_test: True if the test rows are those of published results.
+    The name tells if the file is not the public one; `is_public_test` is True for the test rows of
+    published results. Shapes ``(rows, columns)``.
     """
 
     name: str
@@ -70,12 +66,7 @@ class Numbers:
 
 
 def load_uci(dataset: str, folder: str | Path) -> Numbers:
-    """Reads one of `UCI` from the folder into which MAF's archive was unpacked.
-
-    Args:
-        dataset: "power", "gas", "hepmass", "miniboone" or "bsds".
-        folder: Folder that holds power/data.npy, hepmass/1000_train.csv and so on.
-    """
+    """Reads one of `UCI` from the folder into which MAF's archive was unpacked."""
     check_choice("dataset", dataset, UCI)
     place = _place(dataset, Path(folder))
     if dataset == "miniboone" and not _has_train(place):

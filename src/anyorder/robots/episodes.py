@@ -89,10 +89,7 @@ class Policy(Protocol):
 class Episode:
     """Result of an episode.
 
-    Args:
-        seed: Seed of the policy and the environment.
-        completed: Completed tasks, each with its step, in order.
-        steps: Number of steps.
+    Completed tasks come with their step, in order.
     """
 
     seed: int
@@ -127,11 +124,7 @@ def rollouts(
 
     Policies with the same seeds can be compared by paired differences.
 
-    Args:
-        turns: Policies, which must be picklable, each with the seed of an episode.
-        environment: Constructor of the environment; picklable.
-        processes: Number of processes, with one thread each; 1 runs the episodes in this process.
-        progress: Shows a progress bar on standard error.
+    Policies and `environment`, its constructor, must be picklable; 1 of `processes` is this one.
     """
     shown: dict[str, Any] = {
         "total": len(turns), "console": Console(stderr=True), "disable": not progress,

@@ -219,14 +219,7 @@ def toy_demonstrations(count: int = 60, *, seed: int = 0) -> Demonstrations:
         _demonstrated(random.permutation(len(SCORED))[:HOLDS].tolist(), number, random)
         for number in range(count)
     ]
-    seen, actions, tasks = zip(*episodes, strict=True)
-    return Demonstrations(
-        "toy kitchen",
-        np.concatenate(seen),
-        np.concatenate(actions),
-        tuple(len(one) for one in actions),
-        tasks,
-    )
+    return _demonstrations("toy kitchen", episodes)
 
 
 def _demonstrated(
@@ -389,14 +382,16 @@ def replay(logs: Logs, *, processes: int | None = None, progress: bool = False) 
                 disable=not progress,
             )
         )
+    return _demonstrations(f"kitchen, {len(episodes)} demonstrations", episodes)
+
+
+def _demonstrations(
+    name: str, episodes: Iterable[tuple[Array, Array, frozenset[str]]]
+) -> Demonstrations:
+    """Joins episodes: observations, actions and completed tasks of each."""
     seen, actions, tasks = zip(*episodes, strict=True)
-    return Demonstrations(
-        f"kitchen, {len(episodes)} demonstrations",
-        np.concatenate(seen),
-        np.concatenate(actions),
-        logs.lengths,
-        tasks,
-    )
+    lengths = tuple(len(one) for one in actions)
+    return Demonstrations(name, np.concatenate(seen), np.concatenate(actions), lengths, tasks)
 
 
 def completed_share(demonstrations: Demonstrations, logs: Logs) -> tuple[int, int]:
@@ -502,16 +497,10 @@ def _joined(name: str, episodes: Iterable[tuple[Array, Any]]) -> Demonstrations:
     some = [(s, a) for s, a in episodes if len(a)]
     if not some:
         raise SchemaError(f"{name}: there is no step of any demonstration.")
-    seen, actions = zip(*some, strict=True)
-    if any(one.ndim != 2 or one.shape[1] != JOINTS for one in actions):
+    if any(one.ndim != 2 or one.shape[1] != JOINTS for _, one in some):
         raise SchemaError(f"{name}: actions must have {JOINTS} dimensions.")
-    return Demonstrations(
-        name,
-        np.concatenate(seen),
-        np.concatenate(actions).astype(np.float32).clip(-1, 1),
-        tuple(len(one) for one in actions),
-        tuple(completed_tasks(one) for one in seen),
-    )
+    clipped = ((seen, one.astype(np.float32).clip(-1, 1)) for seen, one in some)
+    return _demonstrations(name, ((s, a, completed_tasks(s)) for s, a in clipped))
 
 
 def _h5py() -> Any:

@@ -24,8 +24,13 @@ from anyorder.heads.spline import SplineConditionals
 from anyorder.inference.model import AnyOrderModel, walk
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.lattice.query_laws import ConditionalQueries, Query, QueryLaw, QueryList
-from anyorder.lattice.query_mixtures import MixtureQueries
+from anyorder.lattice.query_laws import (
+    ConditionalQueries,
+    MixtureQueries,
+    Query,
+    QueryLaw,
+    QueryList,
+)
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.residual_mlp import StateMlp
 from anyorder.networks.state_path import StatePath
@@ -318,16 +323,8 @@ class ConditionalPolicy(FittedPolicy):
             `action_queries`), or "uniform", every dimension given any others.
         network: "path" encodes the state once for all dimensions of an action; "perceptron", the
             paper's MLP, takes a pass for each.
-        hidden: Width of the network.
-        blocks: Number of residual blocks, of two layers each.
-        spread: Scale of the joint perturbations in training; see `FittedPolicy`.
-        reach: Distance that an action of 1 moves a joint.
-        random_state: Seed of everything random in training; None is 0.
-        minutes: Training budget in minutes beside that of `POLICY_SETTINGS` in steps; None is no
-            limit.
-        settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
-            `settings.seed` takes the place of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
+
+    The other arguments are those of every policy: see `FittedPolicy`.
 
     Example:
         >>> from anyorder.robots.kitchen import toy_demonstrations

@@ -86,9 +86,7 @@ class Batcher:
     async def ask(self, work: Work[Item, Answer], item: Item) -> Answer:
         """Returns the answer to one query, computed with others of its kind.
 
-        Args:
-            work: Function that answers queries of this kind; equal functions share batches.
-            item: The query.
+        Queries with equal `work` share batches.
         """
         if len(self._queue) >= self.waiting:
             raise RefusalError(
@@ -163,6 +161,14 @@ def _answered(work: Work[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
         return [_answered(work, [item])[0] for item in items]
 
 
+def or_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns the value of a function, or the user error that it raises."""
+    try:
+        return function(*arguments)
+    except AnyOrderError as error:
+        return error
+
+
 SEEDS = 2**63
 """Number of seeds."""
 
@@ -203,10 +209,7 @@ class Dispatcher:
     ) -> list[Any]:
         """Returns the answers to the queries of one request.
 
-        Args:
-            work: Function that answers them.
-            items: The queries.
-            noun: Name of a query in errors, which then say its number; None leaves both out.
+        With `noun`, an error says which of them it is about.
         """
         answers = (self.batcher.ask(work, item) for item in items)
         async with self._in_time():

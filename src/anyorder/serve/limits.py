@@ -26,14 +26,9 @@ class RefusalError(Exception):
 class Limits:
     """Greatest sizes of one request.
 
-    Args:
-        rows: Rows of a request.
-        draws: Samples of a row.
-        cells: Rows times samples.
-        values: Characters or pixel values to sample, over all samples.
-        body_bytes: Bytes of the body.
-        seconds: Seconds for a client to send the body, and again until the answer.
-        waiting: Queries in the queue; more are refused.
+    `draws` are samples of a row, `cells` rows times samples, `values` characters or pixel values
+    over all samples. A client has `seconds` to send the body, and waits as long for the answer;
+    `waiting` is the length of the queue.
     """
 
     rows: int = 1_000

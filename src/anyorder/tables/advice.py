@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from anyorder.cli.console import shell, words
-from anyorder.cli.streams import STREAM
+from anyorder.cli.console import STREAM, shell, words
 from anyorder.priors.trees import dependence
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect

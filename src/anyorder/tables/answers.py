@@ -15,11 +15,10 @@ from torch import Tensor
 
 from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import RowSample
-from anyorder.errors import QueryError, check_choice, check_count
+from anyorder.errors import QueryError, check_choice, check_count, seeded
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import SoftEvidence
 from anyorder.lattice.query_laws import QueryLaw
-from anyorder.lattice.random_sets import seeded
 from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.engine import (

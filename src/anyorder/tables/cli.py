@@ -10,18 +10,21 @@ import pandas as pd
 import torch
 
 from anyorder.cli.console import (
+    STREAM,
     check_target,
+    destination,
     note,
     print_json,
+    reading,
     records,
     show,
     show_rows,
     words,
+    writing,
 )
 from anyorder.cli.options import FitOptions
-from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags
-from anyorder.cli.runs import finished_step, read_run
-from anyorder.cli.streams import STREAM, destination, reading, writing
+from anyorder.cli.resume import fit_in_folder, size_flags
+from anyorder.cli.runs import read_run
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,
@@ -33,12 +36,11 @@ from anyorder.tables.advice import (
     trust_hint,
     types_flag,
 )
-from anyorder.tables.answers import How
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.conditional import Conditional, answers, described
 from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.files import PARQUET, read_written, write_chunks
-from anyorder.tables.fitting import MAR_ROUNDS, Missing, split
+from anyorder.tables.fitting import MAR_ROUNDS, split
 from anyorder.tables.model import TableModel
 from anyorder.tables.notation import (
     Question,
@@ -75,29 +77,19 @@ VERBATIM = ("category", "ignore")
 """Types of columns whose cells are kept as they are written: 01234 is then no number."""
 
 
-def fit_table(
-    file: Path,
-    shared: FitOptions,
-    *,
-    queries: str | None,
-    context: str | None,
-    types: str | None,
-    missing_values: str | None,
-    decimal: str | None,
-    missing: Missing | None,
-) -> None:
-    """Fits a table and saves the model; see `anyorder fit --help`."""
+def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
+    """Fits a table with the flags of `TableFitOptions`, and saves the model."""
     out, minutes, steps = shared.out, shared.minutes, shared.steps
     check_seed(shared.seed)
-    questions, declared = read_queries(queries), read_types(types)
+    questions, declared = read_queries(own.queries), read_types(own.types)
     columns: dict[str, Any] = {
         "types": declared,
-        "missing_values": read_names(missing_values, option="--missing-values"),
-        "context": read_names(context, option="--context"),
+        "missing_values": read_names(own.missing_values, option="--missing-values"),
+        "context": read_names(own.context, option="--context"),
     }
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
-        known = CsvHints(columns["missing_values"], text, decimal=decimal or "")
+        known = CsvHints(columns["missing_values"], text, decimal=own.decimal or "")
         read, dialect = read_written(source, known)
         frame = as_frame(read)
     table = TableSchema.infer(frame, **columns)
@@ -111,7 +103,7 @@ def fit_table(
         budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
     model = TableModel(
         queries="any" if questions is None else questions,
-        missing=missing or "mcar",
+        missing=own.missing or "mcar",
         random_state=shared.seed,
         **columns,
         **budget,
@@ -129,29 +121,24 @@ def fit_table(
             )
         found = [
             *column_warnings(frame, table),
-            *decimal_warnings(dialect, declared=decimal is not None),
+            *decimal_warnings(dialect, declared=own.decimal is not None),
         ]
         for sentence in (*(warning.sentence for warning in found), remedy(found, declared)):
             if sentence is not None:
                 note(f"warning: {sentence}")
-    training = out / "training"
-
-    def flags(one: TableModel) -> dict[str, Any]:
-        return _flags(one, table if one is model else one.table_)
-
-    def other_data(earlier: TableModel) -> str:
-        return _other_table(earlier.table_, table, name)
-
-    room = overwriting(out, overwrite=shared.overwrite, file=file)
-    with room, explaining_mismatch(out, model, file=name, flags=flags, other_data=other_data):
-        done = finished_step(training, stages=MAR_ROUNDS)
-        model.set_params(progress=done is None).fit(frame, folder=training)
-        if is_first_process():
-            model.save(out)
+    done = fit_in_folder(
+        model,
+        frame,
+        shared,
+        file=file,
+        name=name,
+        flags=lambda one: _flags(one, table if one is model else one.table_),
+        other_data=lambda earlier: _other_table(earlier.table_, table, name),
+        stages=MAR_ROUNDS,
+    )
     if is_first_process():
-        state = (
-            ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
-        )
+        ended = f"Already trained (step {done:,}). " if done is not None else ""
+        state = ended or ending(model.fit_, out / "training")
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
         note(trust_hint(out))
         note("Try:")
@@ -208,29 +195,17 @@ def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
     return f" {found.count:,} held-out rows: {found} nats a row."
 
 
-def impute_table(
-    run: Path,
-    file: Path,
-    *,
-    out: Path,
-    draws: int,
-    how: How,
-    seed: int,
-    workers: int,
-    cluster: str | None,
-) -> None:
-    """Imputes the missing values of a file; see `anyorder impute --help`."""
+def impute_table(run: Path, file: Path, options: Any) -> None:
+    """Imputes the missing values of a file, with `ImputeOptions`; see `anyorder impute --help`."""
+    out, draws, how, seed = options.out, options.draws, options.how, options.seed
     check_seed(seed)
     check_target(out, file)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
     (table, folder), missing = table_run(run), 0
     work = Completion(folder, draws, how)
-    with (
-        reading(file) as source,
-        writing(out) as target,
-        worker_pool(workers=workers, cluster=cluster) as pool,
-    ):
+    workers = worker_pool(workers=options.workers, cluster=options.cluster)
+    with reading(file) as source, writing(out) as target, workers as pool:
         read = parts(table, source, rows=max(1, ROWS_AT_ONCE // draws), seed=seed)
 
         def completed(pool: WorkerPool) -> Iterator[pd.DataFrame]:
@@ -244,27 +219,16 @@ def impute_table(
     note(f"Imputed {missing:,} missing values in {rows:,} rows: {destination(out)}")
 
 
-def score_table(
-    run: Path,
-    file: Path,
-    *,
-    out: Path,
-    query: str | None,
-    given: str | None,
-    workers: int,
-    cluster: str | None,
-) -> None:
-    """Writes the log-likelihood of each row; see `anyorder score --help`."""
-    asked, known = read_names(query, option="--query"), read_names(given, option="--given")
+def score_table(run: Path, file: Path, options: Any) -> None:
+    """Writes log-likelihoods of rows, with `ScoreOptions`; see `anyorder score --help`."""
+    out, asked = options.out, read_names(options.query, option="--query")
+    known = read_names(options.given, option="--given")
     check_target(out, file)
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
     work, empty = Scoring(folder, asked or None, known or None), 0
-    with (
-        reading(file) as source,
-        writing(out) as target,
-        worker_pool(workers=workers, cluster=cluster) as pool,
-    ):
+    workers = worker_pool(workers=options.workers, cluster=options.cluster)
+    with reading(file) as source, writing(out) as target, workers as pool:
 
         def scored(pool: WorkerPool) -> Iterator[pd.DataFrame]:
             nonlocal empty

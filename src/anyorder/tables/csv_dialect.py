@@ -250,10 +250,7 @@ NO_HINTS = CsvHints()
 def dialect_of(file: Path, usual: str, hints: CsvHints = NO_HINTS) -> Dialect:
     """Infers the dialect of a CSV file from its first lines.
 
-    Args:
-        file: A CSV file, possibly compressed.
-        usual: Separator of cells by the suffix of the file; preferred wherever possible.
-        hints: Declared properties.
+    `usual`, the separator by the suffix of the file, is preferred wherever possible.
     """
     separator = separator_of(file, usual)
     if separator == ",":

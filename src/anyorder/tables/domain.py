@@ -3,10 +3,13 @@
 Nothing heavy is imported before it is needed: the command line's help reads this module.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cyclopts import Parameter
+
+from anyorder.cli.console import STREAM, reading
 from anyorder.cli.options import (
     Cluster,
     EvaluateOptions,
@@ -19,7 +22,6 @@ from anyorder.cli.options import (
     Workers,
     Written,
 )
-from anyorder.cli.streams import STREAM, reading
 from anyorder.domains import Checked, Description, Domain
 
 OTHER_TABLES = (
@@ -56,17 +58,26 @@ class TableFitOptions:
     missing: Literal["mcar", "mar"] | None = None
 
 
-def impute(
-    run: Run,
-    file: Path,
-    *,
-    out: Named,
-    draws: Whole = 1,
-    how: Literal["sample", "mean", "mode"] = "sample",
-    seed: Seed = 0,
-    workers: Workers = 1,
-    cluster: Cluster = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ImputeOptions:
+    """The options of `impute`.
+
+    Args:
+        out: The file to write, of any of these kinds, or "-" for CSV on standard output.
+        draws: Number of imputations; several are numbered by the columns "draw" and "row".
+        how: sample samples the missing values of a row jointly; mean and mode predict each by
+            itself.
+    """
+
+    out: Named
+    draws: Whole = 1
+    how: Literal["sample", "mean", "mode"] = "sample"
+    seed: Seed = 0
+    workers: Workers = 1
+    cluster: Cluster = None
+
+
+def impute(run: Run, file: Path, *, options: Annotated[ImputeOptions, Parameter(name="*")]) -> None:
     """Impute the missing values of a table, given the observed values of each row.
 
     Example: anyorder impute runs/people people.csv --out filled.csv
@@ -76,37 +87,32 @@ def impute(
     file
         A .csv, .tsv or .parquet file of any size, or "-" for CSV from standard input; columns that
         it lacks are missing in all rows.
-    out
-        The file to write, of any of these kinds, or "-" for CSV on standard output.
-    draws
-        Number of imputations; several are numbered by the columns "draw" and "row".
-    how
-        sample samples the missing values of a row jointly; mean and mode predict each by itself.
     """
     from anyorder.tables.cli import impute_table
 
-    impute_table(
-        run,
-        file,
-        out=out,
-        draws=draws,
-        how=how,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-    )
+    impute_table(run, file, options)
 
 
-def score(
-    run: Run,
-    file: Path,
-    *,
-    out: Named,
-    query: str | None = None,
-    given: str | None = None,
-    workers: Workers = 1,
-    cluster: Cluster = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """The options of `score`.
+
+    Args:
+        out: The file to write, of any of these kinds: the number of each row, and its
+            log-likelihood.
+        query: Columns to query; without it, all that a row has and that is not given. A row with a
+            missing value among them gets an empty cell.
+        given: Columns that are evidence; a missing value there is marginalised in that row.
+    """
+
+    out: Named
+    query: str | None = None
+    given: str | None = None
+    workers: Workers = 1
+    cluster: Cluster = None
+
+
+def score(run: Run, file: Path, *, options: Annotated[ScoreOptions, Parameter(name="*")]) -> None:
     """Write the log-likelihood of each row of a table, in nats and in the units of its columns.
 
     Example: anyorder score runs/people people.csv --query income --given age,job --out scores.csv
@@ -115,17 +121,10 @@ def score(
     ----------
     file
         A .csv, .tsv or .parquet file of any size.
-    out
-        The file to write, of any of these kinds: the number of each row, and its log-likelihood.
-    query
-        Columns to query; without it, all that a row has and that is not given. A row with a missing
-        value among them gets an empty cell.
-    given
-        Columns that are evidence; a missing value there is marginalised in that row.
     """
     from anyorder.tables.cli import score_table
 
-    score_table(run, file, out=out, query=query, given=given, workers=workers, cluster=cluster)
+    score_table(run, file, options)
 
 
 def query(
@@ -224,7 +223,7 @@ class Tables(Domain):
         """Fits a file of rows."""
         from anyorder.tables.cli import fit_table
 
-        fit_table(Path(source), shared, **asdict(own))
+        fit_table(Path(source), shared, own)
 
     def open(self, saved: Any, folder: str | Path) -> Any:
         """Returns the `TableModel` of a run folder."""

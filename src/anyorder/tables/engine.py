@@ -35,8 +35,8 @@ from anyorder.inference.queries import (
     soft_evidence,
 )
 from anyorder.inference.univariates import Edges, Levelled, Numbers
+from anyorder.lattice.protocols import alike
 from anyorder.networks.contracts import Features
-from anyorder.networks.paths import alike
 from anyorder.priors.normals import MOST_ENTRIES
 from anyorder.tables.columns import Column, NumberColumn
 from anyorder.tables.parsing import BoolArray, FloatArray
@@ -96,12 +96,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Question:
-    """p(variable | evidence) of some variables, each by itself.
-
-    Args:
-        evidence: Values, or weighted samples of them.
-        variables: Numbers of the queried variables.
-    """
+    """p(variable | evidence) of some variables, each by itself."""
 
     evidence: SoftEvidence
     variables: Sequence[int]

@@ -20,7 +20,7 @@ from anyorder.heads.mixed import AveragedConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import EnsembleNetwork, MaskedNetwork, PathNetwork
 from anyorder.priors.contract import NetworkWithPrior, Prior
-from anyorder.saving.run_folder import RunFolder
+from anyorder.saving.checkpoint import RunFolder
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.questions import Names, listed_names, read_evidence

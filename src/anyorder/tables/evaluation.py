@@ -1,4 +1,4 @@
-"""Evaluation of table models: skill, counts, reliability, copies of training rows, fingerprints.
+"""Evaluation of table models: skill, counts, reliability, copies of training rows.
 
 - `column_skill` predicts each column from the rest of its row, against one constant prediction. A
   likelihood compares two models; skill shows whether a model is of use at all: one that was trained
@@ -7,11 +7,9 @@
   can count, and `reliability` the predictions of one column beside how often they came true.
 - `nearest_records` compares the distances of samples to training rows and to held-out rows: a model
   that memorised its rows samples copies.
-- `RowPrint` recognises the rows that a model was trained on, without keeping any of them.
 """
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -53,9 +51,6 @@ GROUPS = 20
 
 Encoded = tuple[Tensor, Tensor]
 """Values ``(rows, columns)`` and missing values ``(rows, vars)``."""
-
-BYTES = 8
-"""Bytes of the hash of a row, and of the sum of hashes."""
 
 
 @dataclass(frozen=True)
@@ -362,35 +357,3 @@ def _nearest(schema: Schema, samples: Encoded, records: Encoded) -> Tensor:
             total += apart.masked_fill(gap ^ other_gap, 1.0)
         found.append(total.amin(dim=1))
     return torch.cat(found)
-
-
-@dataclass
-class RowPrint:
-    """A fingerprint of encoded rows: the same for the same rows, in any order and file format.
-
-    It is a sum of hashes, so rows can come in chunks. A subset of the rows has another fingerprint.
-
-    Example:
-        >>> import torch
-        >>> x, nothing = torch.eye(3), torch.zeros(3, 3, dtype=torch.bool)
-        >>> one, other = RowPrint(), RowPrint()
-        >>> one.add(x, nothing)
-        >>> other.add(x[1:], nothing[1:]), one == other
-        (None, False)
-        >>> other.add(x[:1], nothing[:1]), one == other
-        (None, True)
-    """
-
-    rows: int = 0
-    total: int = 0
-
-    def add(self, x: Tensor, missing: Tensor) -> None:
-        """Adds rows: codes ``(rows, columns)`` and missing values ``(rows, vars)``."""
-        self.rows += len(x)
-        for code, gone in zip(x.cpu().numpy(), missing.cpu().numpy(), strict=True):
-            digest = blake2b(code.tobytes() + gone.tobytes(), digest_size=BYTES).digest()
-            self.total = (self.total + int.from_bytes(digest, "big")) % 2 ** (8 * BYTES)
-
-    def to_json(self) -> dict[str, int | str]:
-        """Returns plain values, for the notes of a model."""
-        return {"rows": self.rows, "print": f"{self.total:0{2 * BYTES}x}"}

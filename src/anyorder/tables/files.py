@@ -102,13 +102,8 @@ def read_chunks(
 
     The dtype of a column may differ from chunk to chunk: `TableSchema.encode` takes either.
 
-    Args:
-        path: Path of the file.
-        rows: Greatest number of rows of a chunk.
-        missing_values: Additional markers of missing values.
-        text: Columns that are kept verbatim.
-        untouched: Columns in which only empty cells are missing: "NA" and "?" are text there.
-        decimals: Decimal separators of the columns of a model that the file is for.
+    In `untouched` columns only empty cells are missing: "NA" and "?" are text there. `decimals` are
+    the decimal separators of the columns of a model that the file is for.
     """
     check_count("rows", rows)
     file, kept = _existing(path), {*untouched}
@@ -185,11 +180,8 @@ def write_chunks(
 
     The write is atomic: the file is written aside and renamed at the end. A link is followed.
 
-    Args:
-        frames: Frames with the same columns; Parquet also keeps the types of the first one.
-        path: A .csv or .tsv (also .gz, .bz2 or .xz) or .parquet file.
-        like: A file whose dialect is used, if its suffix is the same.
-        hints: Declared properties of that file.
+    All frames have the same columns; Parquet also keeps the types of the first one. The dialect is
+    that of `like`, read with `hints`, if its suffix is the same.
     """
     file = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link stays one
     dialect = _dialect_to_write(file, like, hints)

@@ -17,9 +17,8 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
-from anyorder.lattice.query_laws import ConditionalQueries, QueryLaw
-from anyorder.lattice.query_mixtures import MixtureQueries, any_queries
-from anyorder.lattice.training_law import row_masses
+from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, any_queries
+from anyorder.lattice.query_samplers import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
@@ -31,8 +30,7 @@ from anyorder.priors.levels import MOST_COLUMNS, default_prior
 from anyorder.priors.moments import in_rows
 from anyorder.priors.normals import NormalPrior
 from anyorder.priors.scales import Units
-from anyorder.saving.checkpoint import save_model
-from anyorder.saving.run_folder import RunFolder
+from anyorder.saving.checkpoint import RunFolder, save_model
 from anyorder.tables.engine import fill_gaps
 from anyorder.training.batches import Rows
 from anyorder.training.loop import Fit, fit

@@ -31,11 +31,9 @@ from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.saving.checkpoint import SavedModel, load_saved, save_model
-from anyorder.saving.run_folder import make_folder, replace_text
+from anyorder.saving.checkpoint import SavedModel, load_saved, make_folder, replace_text, save_model
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
-from anyorder.tables.evaluation import RowPrint
 from anyorder.tables.fitting import (
     Missing,
     Network,
@@ -54,6 +52,7 @@ from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
 from anyorder.tables.schema import TableSchema, as_frame
+from anyorder.training.batches import RowPrint
 from anyorder.training.loop import Fit
 from anyorder.training.settings import (
     Clock,

@@ -63,14 +63,8 @@ def chosen_order(
 ) -> Tensor:
     """Returns a permutation of the columns that can be queried.
 
-    Args:
-        kind: "complete" (`by_completeness`), "dependence" (`by_dependence`) or "learned".
-        schema: The variables.
-        explorer: Function that returns an untrained model of random orders.
-        data: Training rows.
-        held_out: Held-out rows.
-        law: Law of the queries that the model is for.
-        settings: Settings of the training to come.
+    `explorer` returns an untrained model of random orders; `settings` are those of the training to
+    come.
     """
     if kind == "complete":
         return by_completeness(~data.missing)

@@ -25,8 +25,7 @@ from anyorder.errors import (
 from anyorder.inference.queries import Interval, Levels
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest
-from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law
-from anyorder.lattice.query_mixtures import renumbered
+from anyorder.lattice.query_laws import QueryLaw, QueryList, as_query_law, renumbered
 from anyorder.saving.checkpoint import describe
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
 from anyorder.tables.engine import Evidence, code_range
@@ -80,10 +79,7 @@ def _warn(sentence: str) -> None:
 def query_frame(rows: Any, table: TableSchema, features: Sequence[str]) -> pd.DataFrame:
     """Returns rows as a frame; it must share a column with the model, or all would be missing.
 
-    Args:
-        rows: Rows as `as_frame` takes them; an array has the fitted columns, in their order.
-        table: Columns of the model.
-        features: Those without the target `y` of `fit`, which an array may lack.
+    An array has the fitted columns, in their order; it may lack the target `y` of `fit`.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2:
         names = table.layout if rows.shape[1] == len(table.layout) else features
@@ -141,11 +137,7 @@ def column_sets(
 ) -> tuple[Tensor, Tensor]:
     """Returns the queried and the given variables of each row. Shapes ``(rows, vars)``.
 
-    Args:
-        table: The columns.
-        missing: Missing values of the frame. Shape ``(rows, vars)``.
-        query: Queried columns; by default the cells that a row has and that are not given.
-        given: Columns of the evidence, where a row has them; none by default.
+    By default, the cells are queried that a row has and that are not given.
     """
     known = column_set(table, given, argument="given") & ~missing
     if query is None:

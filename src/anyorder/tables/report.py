@@ -11,8 +11,7 @@ from anyorder.cli.console import words
 from anyorder.diagnostics.calibration import surprise_by_evidence
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.errors import AnyOrderWarning, QueryError
-from anyorder.lattice.random_sets import seeded
+from anyorder.errors import AnyOrderWarning, QueryError, seeded
 from anyorder.priors.trees import dependence
 from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
@@ -54,16 +53,9 @@ def table_report(
 ) -> Page:
     """Evaluates a model and returns its report.
 
-    Args:
-        model: Fitted model.
-        frame: Rows in random order, better such as it has not seen. The first are checked, as many
-            as `anyorder check` takes: with the same file and seed, both give the same numbers.
-        name: Name of the model.
-        data: Name of the rows.
-        training: Folder of its training, for the curve.
-        seen: True if these are the rows that it was trained on.
-        seed: Seed of samples and queries.
-        progress: If True, a line shows how far the check is.
+    The rows should be in random order, and better such as the model has not seen (`seen`). The
+    first are checked, as many as `anyorder check` takes: with the same file and seed, both give the
+    same numbers. The curve is that in the folder `training`.
     """
     table = model.table_
     x, missing = table.encode(frame)

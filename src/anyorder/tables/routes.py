@@ -6,7 +6,7 @@ user error for each. They run in the one thread that computes.
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,11 +18,18 @@ from pydantic import BaseModel, Field, StrictBool
 from torch import Tensor
 
 from anyorder.cli.console import plain, records
-from anyorder.errors import AnyOrderError, QueryError
+from anyorder.errors import AnyOrderError, QueryError, seeded
 from anyorder.inference.queries import SoftEvidence
-from anyorder.lattice.query_mixtures import describe_queries
-from anyorder.lattice.random_sets import seeded
-from anyorder.serve.batching import REFUSALS, Dispatcher, Message, Seed, answer, part_seed
+from anyorder.lattice.query_laws import describe_queries
+from anyorder.serve.batching import (
+    REFUSALS,
+    Dispatcher,
+    Message,
+    Seed,
+    answer,
+    or_error,
+    part_seed,
+)
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.conditional import Answers, answers, described, positions
@@ -274,7 +281,7 @@ class TableAnswering:
         """Returns the distributions of columns: one batch of the engine for all questions."""
         read = self._read([one.given for one in questions], [one.draws for one in questions])
         valid = [
-            found if isinstance(found, AnyOrderError) else _or_error(self._query, question, found)
+            found if isinstance(found, AnyOrderError) else or_error(self._query, question, found)
             for question, found in zip(questions, read, strict=True)
         ]
         found = self.model._answered([one for one in valid if isinstance(one, Question)])
@@ -305,7 +312,7 @@ class TableAnswering:
 
     def log_prob(self, questions: Sequence[LogProbRequest]) -> list[Any]:
         """Returns log-likelihoods of rows: one pass for the rows of all questions."""
-        read = [_or_error(self._rows_and_sets, question) for question in questions]
+        read = [or_error(self._rows_and_sets, question) for question in questions]
         good = [part for part in read if not isinstance(part, Exception)]
         if not good:
             return read
@@ -321,19 +328,19 @@ class TableAnswering:
 
     def sample(self, questions: Sequence[SampleRequest]) -> list[Any]:
         """Samples rows; each question has its own seed, so its own pass."""
-        return [_or_error(self._sampled, question) for question in questions]
+        return [or_error(self._sampled, question) for question in questions]
 
     def impute(self, questions: Sequence[Incomplete]) -> list[Any]:
         """Returns completed rows, as a list of rows for each draw."""
-        return [_or_error(self._imputed, question) for question in questions]
+        return [or_error(self._imputed, question) for question in questions]
 
     def gains(self, questions: Sequence[tuple[str, Given]]) -> list[Any]:
         """Returns the expected information gain of each column about a target."""
-        return [_or_error(self._gains, *question) for question in questions]
+        return [or_error(self._gains, *question) for question in questions]
 
     def outliers(self, questions: Sequence[Sequence[Given]]) -> list[Any]:
         """Returns the negative log-likelihoods of rows and their cells."""
-        return [_or_error(self._outliers, rows) for rows in questions]
+        return [or_error(self._outliers, rows) for rows in questions]
 
     @cached_property
     def _reference_rows(self) -> Tensor:
@@ -351,7 +358,7 @@ class TableAnswering:
             if isinstance(read, AnyOrderError):
                 found.append(read)
                 continue
-            soft = _or_error(read.evidence.sampled, self.model.model_, n, seeded(0))
+            soft = or_error(read.evidence.sampled, self.model.model_, n, seeded(0))
             found.append(soft if isinstance(soft, AnyOrderError) else _Read(read[0], soft, read[1]))
         return found
 
@@ -439,14 +446,6 @@ class TableAnswering:
             "rows": [plain(value) for value in found[whole].tolist()],
             "cells": records(found.drop(columns=whole)),
         }
-
-
-def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the value of a function, or the user error that it raises."""
-    try:
-        return function(*arguments)
-    except AnyOrderError as error:
-        return error
 
 
 ROWS_AT_ONCE = 256

@@ -45,7 +45,6 @@ from anyorder.tables.engine import log_prob_in_units
 from anyorder.tables.evaluation import (
     GUESSED_ROWS,
     HEADINGS,
-    RowPrint,
     Skill,
     column_skill,
     count_conditionals,
@@ -55,6 +54,7 @@ from anyorder.tables.model import TableModel
 from anyorder.tables.notation import read_names
 from anyorder.tables.questions import column_set, is_for_any, named_sets
 from anyorder.tables.schema import TableSchema, as_frame
+from anyorder.training.batches import RowPrint
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -246,13 +246,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Scores each row of a part by its log-likelihood.
-
-    Args:
-        run: Folder of the model.
-        query: Columns to query; None is all that a row has and that is not given.
-        given: Columns that are evidence.
-    """
+    """Scores each row of a part by its log-likelihood."""
 
     run: str
     query: Sequence[str] | None

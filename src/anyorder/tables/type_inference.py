@@ -58,11 +58,7 @@ def infer_column(
 ) -> Column:
     """Infers the column of a series with at least one value.
 
-    Args:
-        series: Values; its name is that of the column.
-        declared: A `ColumnType` other than "ignore"; `column_type` by default.
-        missing_share: Fraction of missing values, if the series does not hold all of them.
-        context: True if the column is always given.
+    `missing_share` is needed if the series does not hold all missing values.
     """
     if isinstance(series.dtype, pd.SparseDtype):
         series = plain(series)  # comes back dense: a model fills in what was zero

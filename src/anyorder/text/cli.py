@@ -1,19 +1,16 @@
-"""Commands for text: fit, infill, evaluate."""
+"""Commands for text: fit and infill."""
 
-import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from anyorder.cli.console import note, print_json, shell, show
-from anyorder.cli.options import EvaluateOptions, FitOptions
-from anyorder.cli.resume import explaining_mismatch, overwriting, size_flags, training_flags
-from anyorder.cli.runs import finished_step, note_fitted, read_run
-from anyorder.cli.streams import STREAM, printable
-from anyorder.diagnostics.consistency import estimate_json
+from anyorder.cli.console import STREAM, note, print_json, printable, shell
+from anyorder.cli.levels import check_temperature, level_flags, level_settings, note_fitted
+from anyorder.cli.options import FitOptions
+from anyorder.cli.resume import fit_in_folder
+from anyorder.cli.runs import read_run
 from anyorder.diagnostics.evaluation import conditional_bits
 from anyorder.errors import ConfigError, check_seed
 from anyorder.text import EMBEDDED
@@ -27,38 +24,26 @@ HINT = 32
 
 def fit_text(file: str, shared: FitOptions, **own: Any) -> None:
     """Fits a text and saves the model; see `anyorder fit --help`."""
-    out, minutes, steps = shared.out, shared.minutes, shared.steps
-    budget = TEXT_SETTINGS.minutes if minutes is None and steps is None else minutes
-    settings = replace(TEXT_SETTINGS, minutes=budget, steps=steps, seed=shared.seed)
     chosen = {name: value for name, value in own.items() if value is not None}
-    model = TextModel(settings=settings, **shared.sizes(), **chosen)
-    text, training = read_text(file), out / "training"
+    model = TextModel(settings=level_settings(TEXT_SETTINGS, shared), **shared.sizes(), **chosen)
+    text = read_text(file)
     if is_first_process():
         size = sum(len(part) for part in (text.train, text.valid, text.test))
         note(f"{text.name}: read as a text of {size:,} characters")
-
-    def flags(one: TextModel) -> dict[str, Any]:
-        return {
-            "--length": one.length,
-            **size_flags(one),
-            **training_flags(one.training_settings()),
-        }
-
-    def other_data(_: TextModel) -> str:
-        return f'it is of another text than "{file}"'
-
-    room = overwriting(out, overwrite=shared.overwrite, file=file)
-    with room, explaining_mismatch(out, model, file=file, flags=flags, other_data=other_data):
-        done = finished_step(training)
-        model.progress = done is None
-        model.fit(text, folder=training)
-        if is_first_process():
-            model.save(out)
+    done = fit_in_folder(
+        model,
+        text,
+        shared,
+        file=file,
+        name=file,
+        flags=lambda one: {"--length": one.length, **level_flags(one)},
+        other_data=lambda _: f'it is of another text than "{file}"',
+    )
     if is_first_process():
         bits = conditional_bits(model.fitted(), chunks(text.valid, model.length, VALID_ROWS))
         held_out = f"Held-out text: {bits} bits for each character of a random half of a chunk"
-        note_fitted(text.name, out, done, held_out)
-        note(f"  {shell('anyorder', 'infill', out, example_text(text, model))}")
+        example = shell("anyorder", "infill", shared.out, example_text(text, model))
+        note_fitted(text.name, shared.out, done, held_out, example)
 
 
 def example_text(text: Text, model: TextModel) -> str:
@@ -74,30 +59,20 @@ def example_text(text: Text, model: TextModel) -> str:
     return found if model.hole in found else model.hole * min(3, model.length)
 
 
-def infill_text(
-    run: Path,
-    text: str,
-    *,
-    n: int,
-    greedy: bool,
-    temperature: float,
-    top_k: int | None,
-    seed: int,
-    json: bool,
-) -> None:
-    """Fills the holes of a text; see `anyorder infill --help`."""
-    _check_sampling(n, greedy, temperature)
-    check_seed(seed)
+def infill_text(run: Path, text: str, options: Any) -> None:
+    """Fills the holes of a text, with `InfillOptions`; see `anyorder infill --help`."""
+    _check_sampling(options)
+    check_seed(options.seed)
     text = sys.stdin.read().rstrip("\n") if text == STREAM else text
     fills = read_run(run, "text").infill(
         text,
-        n=n,
-        how="greedy" if greedy else "sample",
-        temperature=temperature,
-        top_k=top_k,
-        random_state=seed,
+        n=options.n,
+        how="greedy" if options.greedy else "sample",
+        temperature=options.temperature,
+        top_k=options.top_k,
+        random_state=options.seed,
     )
-    if json:
+    if options.json:
         print_json({"text": text, "fills": fills})
     else:
         lines = "\n".join(fills)
@@ -106,38 +81,12 @@ def infill_text(
         console.print(printable(lines) if console.is_terminal else lines)
 
 
-def _check_sampling(n: int, greedy: bool, temperature: float) -> None:
+def _check_sampling(options: Any) -> None:
     """Refuses options that contradict each other, in the words of the command line."""
-    if not 0 < temperature < math.inf:
-        raise ConfigError(
-            f"`--temperature` must be above 0 and finite; got {temperature:g}. `--greedy` takes "
-            "the most probable character at each step."
-        )
-    if greedy and (n > 1 or temperature != 1):
-        other = "--n" if n > 1 else "--temperature"
+    check_temperature(options.temperature, "character")
+    if options.greedy and (options.n > 1 or options.temperature != 1):
+        other = "--n" if options.n > 1 else "--temperature"
         raise ConfigError(f"`--greedy` samples nothing, so `{other}` has no use: drop one of them.")
-
-
-def evaluate_text(model: TextModel, file: str, options: EvaluateOptions) -> None:
-    """Prints the bits of a text under a model; see `anyorder evaluate --help`."""
-    text = read_text(file)
-    rows = 256 if options.rows is None else options.rows
-    found = model.evaluate(text, rows=rows, random_state=check_seed(options.seed))
-    if options.json:
-        bits = {name: estimate_json(estimate) for name, estimate in found.items()}
-        print_json({"data": text.name, "bits": bits})
-        return
-    questions = {
-        "joint": f"joint: all {model.length} characters of a chunk",
-        "marginal": f"marginal: a random set of them, divided by all {model.length}",
-        "conditional": "conditional: a random half given the other, divided by those queried",
-    }
-    show(
-        ["query", "bits a character", "chunks"],
-        [[questions[name], str(bits), str(len(bits.rows))] for name, bits in found.items()],
-        title=f"{text.name}: its test part, the last 5%; less is better",
-        numbers=["bits a character", "chunks"],
-    )
 
 
 def read_text(file: str) -> Text:

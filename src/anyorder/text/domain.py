@@ -5,10 +5,13 @@ Nothing heavy is imported before it is needed: the command line's help reads thi
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from anyorder.cli.options import AnyRun, EvaluateOptions, FitOptions, Json, Seed, Whole
-from anyorder.domains import Checked, Description, Domain
+from cyclopts import Parameter
+
+from anyorder.cli.levels import LevelDomain
+from anyorder.cli.options import AnyRun, FitOptions, Json, Seed, Whole
+from anyorder.domains import Description
 from anyorder.text import EMBEDDED, SHIPPED
 
 
@@ -25,16 +28,30 @@ class TextFitOptions:
     hole: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class InfillOptions:
+    """The options of `infill`.
+
+    Args:
+        n: Number of fills.
+        greedy: Take the most probable character at each step; there is one such fill.
+        temperature: Temperature of sampling; below 1 favours probable characters.
+        top_k: Sample from the k most probable characters at each step.
+    """
+
+    n: Whole = 1
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: Whole | None = None
+    seed: Seed = 0
+    json: Json = False
+
+
 def infill(
     run: AnyRun,
     text: str,
     *,
-    n: Whole = 1,
-    greedy: bool = False,
-    temperature: float = 1.0,
-    top_k: Whole | None = None,
-    seed: Seed = 0,
-    json: Json = False,
+    options: Annotated[InfillOptions, Parameter(name="*")] = InfillOptions(),  # noqa: B008
 ) -> None:
     """Sample the holes of a text, given its other characters.
 
@@ -47,37 +64,20 @@ def infill(
     text
         The text with holes, or "-" to read it from standard input; it is read as the start of a
         chunk.
-    n
-        Number of fills.
-    greedy
-        Take the most probable character at each step; there is one such fill.
-    temperature
-        Temperature of sampling; below 1 favours probable characters.
-    top_k
-        Sample from the k most probable characters at each step.
     """
     from anyorder.text.cli import infill_text
 
-    infill_text(
-        run,
-        text,
-        n=n,
-        greedy=greedy,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-        json=json,
-    )
+    infill_text(run, text, options)
 
 
-class TextDomain(Domain):
+class TextDomain(LevelDomain):
     """Chunks of characters."""
 
     name, noun, plural = "text", "text", "text"
+    dimension, rows, part = "character", "chunks", "its test part, the last 5%"
     command = "infill"
     sources = ("a text", f'or "{EMBEDDED}", the text that ships with Python')
     fit_options = TextFitOptions
-    width = 128
     commands = (infill,)
     named_runs = {"shipped": SHIPPED}  # noqa: RUF012
     reads_any_file = True
@@ -99,35 +99,26 @@ class TextDomain(Domain):
 
         return TextModel.from_saved(saved, folder)
 
-    def evaluate(self, model: Any, run: Path, source: str, options: EvaluateOptions) -> None:
-        """Prints the bits of the test part of a text."""
-        from anyorder.cli.runs import check_report, refuse_options, report_options, write_report
-        from anyorder.text.cli import evaluate_text, read_text
-
-        check_report(options.report)
-        refuse_options(
-            {"query": options.query, "given": options.given},
-            f'is for tables, and "{run}" holds a model of text.',
-        )
-        evaluate_text(model, source, options)
-        if options.report is not None:
-            from anyorder.text.report import text_report
-
-            page = text_report(model, read_text(source), **report_options(run, seed=options.seed))
-            write_report(page.html(), options.report)
-
-    def check(
-        self, model: Any, source: str, *, rows: int | None, target: str | None, seed: int
-    ) -> Checked:
-        """Checks a model on chunks of the test part of a text."""
-        from anyorder.cli.runs import refuse_options
+    def read(self, model: Any, source: str) -> Any:
+        """Returns the `Text` of a file, a folder or a name."""
         from anyorder.text.cli import read_text
-        from anyorder.text.model import CHECKED_CHUNKS
 
-        refuse_options({"target": target}, "is for tables, and this is a model of text.")
-        rows = CHECKED_CHUNKS if rows is None else rows
-        found = model.check(read_text(source), rows=rows, random_state=seed, progress=True)
-        return Checked(found, f"{found.rows:,} chunks of its test part")
+        del model  # every model reads the same text
+        return read_text(source)
+
+    def queries(self, model: Any) -> dict[str, str]:
+        """Returns descriptions of the queries of an evaluation."""
+        return {
+            "joint": f"joint: all {model.length} characters of a chunk",
+            "marginal": f"marginal: a random set of them, divided by all {model.length}",
+            "conditional": "conditional: a random half given the other, divided by those queried",
+        }
+
+    def report(self, model: Any, data: Any, **options: Any) -> Any:
+        """Returns the report of a model, on the test part of a text."""
+        from anyorder.text.report import text_report
+
+        return text_report(model, data, **options)
 
     def describe(self, model: Any) -> Description:
         """Returns the alphabet and the length of chunks."""

@@ -19,6 +19,7 @@ from anyorder.errors import (
     QueryError,
     check_count,
     renamed,
+    seeded,
 )
 from anyorder.estimator import LevelEstimator, evaluation_seed
 from anyorder.heads.categorical import CategoricalConditionals
@@ -26,9 +27,7 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
 from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.lattice.query_laws import QueryLaw, as_query_law
-from anyorder.lattice.query_mixtures import any_queries
-from anyorder.lattice.random_sets import seeded
+from anyorder.lattice.query_laws import QueryLaw, any_queries, as_query_law
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.text import SHIPPED

@@ -1,13 +1,12 @@
 """The report of a model of text, on the test part of a text."""
 
-from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
 import torch
 
-from anyorder.lattice.random_sets import seeded
+from anyorder.errors import seeded
 from anyorder.report.page import Code, Page, Section, Words
-from anyorder.report.sections import evaluation_sections, settings_section, training_section
+from anyorder.report.sections import level_report
 from anyorder.text.data import Text, chunks, decode
 from anyorder.text.model import CHECKED_CHUNKS, TextModel
 
@@ -15,31 +14,22 @@ EXAMPLES, FILLS, HOLES = 3, 2, 0.3
 """Number of chunks that are shown, fills of each, and the share of their characters in holes."""
 
 
-def text_report(
-    model: TextModel,
-    text: Text,
-    *,
-    name: str,
-    training: Path | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> Page:
-    """Evaluates a model and returns its report."""
+def text_report(model: TextModel, text: Text, **options: Any) -> Page:
+    """Evaluates a model and returns its report; `options` are those of `level_report`."""
     x = chunks(text.test, model.length, CHECKED_CHUNKS)
-    names = {"cell": "character", "dimension": "character"}
-    evaluation = evaluation_sections(model, text, x, **names, seed=seed, progress=progress)
-    places = [str(place) for place in range(model.length)]
-    sections = [
-        _fills_section(model, x, seed),
-        *evaluation.sections,
-        training_section(training, model.queries, places, dimension=names["dimension"]),
-        settings_section({"length": model.length, **asdict(model.training_settings())}),
-    ]
-    words = (
-        f"A model of text: any characters of a chunk of {model.length} given any others. "
-        f"Evaluated on the test part of {text.name}."
+    return level_report(
+        model,
+        text,
+        x,
+        words=f"A model of text: any characters of a chunk of {model.length} given any others.",
+        first=_fills_section(model, x, options.get("seed", 0)),
+        law=model.queries,
+        names=[str(place) for place in range(model.length)],
+        options={"length": model.length},
+        cell="character",
+        dimension="character",
+        **options,
     )
-    return Page(f'The model "{name}"', words, sections, evaluation.facts)
 
 
 def _fills_section(model: TextModel, x: torch.Tensor, seed: int) -> Section:

@@ -17,6 +17,7 @@ from anyorder.serve.batching import (
     Message,
     Seed,
     answer,
+    or_error,
     part_seed,
     short,
 )
@@ -150,33 +151,21 @@ class TextAnswering:
 
     def infill(self, questions: Sequence[Fills]) -> list[Any]:
         """Infills; each query has a seed of its own, and so passes of its own."""
-        found: list[Any] = []
-        for question in questions:
-            texts = list(question.texts)
-            try:
-                found.append(self.model.infill(texts, n=question.n, **question.options))
-            except AnyOrderError as error:
-                found.append(error)
-        return found
+        return [
+            or_error(lambda one: self.model.infill([*one.texts], n=one.n, **one.options), question)
+            for question in questions
+        ]
 
     def log_prob(self, questions: Sequence[tuple[list[str], list[str] | None]]) -> list[Any]:
         """Returns the log-likelihoods of texts."""
-        found: list[Any] = []
-        for texts, given in questions:
-            try:
-                found.append(self.model.log_prob(texts, given=given).tolist())
-            except AnyOrderError as error:
-                found.append(error)
-        return found
+        return [or_error(self._log_prob, *question) for question in questions]
+
+    def _log_prob(self, texts: list[str], given: list[str] | None) -> list[float]:
+        return self.model.log_prob(texts, given=given).tolist()
 
     def positions(self, texts: Sequence[str]) -> list[Any]:
         """Scores every position of the texts, in one pass for all."""
-        read: list[Any] = []
-        for text in texts:
-            try:
-                read.append(self.model.read([text]))
-            except AnyOrderError as error:
-                read.append(error)
+        read = [or_error(self.model.read, [text]) for text in texts]
         good = [pair for pair in read if not isinstance(pair, AnyOrderError)]
         if not good:
             return read

@@ -3,12 +3,14 @@
 A resumed run therefore sees the batches of an undisturbed one. Several processes agree on a batch
 without communication: each samples all of it and keeps its own rows.
 
-`Rows` serves a table in memory, epoch by epoch: every row once before any row twice.
+`Rows` serves a table in memory, epoch by epoch: every row once before any row twice. `RowPrint`
+recognises the rows that a model was trained on, without keeping any of them.
 """
 
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -17,10 +19,13 @@ from torch import Tensor
 
 from anyorder.errors import ConfigError
 from anyorder.inference.model import AnyOrderModel
-from anyorder.lattice.random_sets import categorical
+from anyorder.lattice.masks import categorical
 from anyorder.training.distributed import Team
 from anyorder.training.losses import Objective
 from anyorder.training.settings import TrainingSettings
+
+BYTES = 8
+"""Bytes of the hash of a row, and of the sum of hashes."""
 
 
 class Rows:
@@ -87,6 +92,37 @@ class Rows:
     def _shuffle(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         return torch.randperm(len(self.x), generator=generator)
+
+
+@dataclass
+class RowPrint:
+    """A fingerprint of encoded rows: the same for the same rows, in any order and file format.
+
+    It is a sum of hashes, so rows can come in chunks. A subset of the rows has another fingerprint.
+
+    Example:
+        >>> x, nothing = torch.eye(3), torch.zeros(3, 3, dtype=torch.bool)
+        >>> one, other = RowPrint(), RowPrint()
+        >>> one.add(x, nothing)
+        >>> other.add(x[1:], nothing[1:]), one == other
+        (None, False)
+        >>> other.add(x[:1], nothing[:1]), one == other
+        (None, True)
+    """
+
+    rows: int = 0
+    total: int = 0
+
+    def add(self, x: Tensor, missing: Tensor) -> None:
+        """Adds rows: codes ``(rows, columns)`` and missing values ``(rows, vars)``."""
+        self.rows += len(x)
+        for code, gone in zip(x.cpu().numpy(), missing.cpu().numpy(), strict=True):
+            digest = hashlib.blake2b(code.tobytes() + gone.tobytes(), digest_size=BYTES).digest()
+            self.total = (self.total + int.from_bytes(digest, "big")) % 2 ** (8 * BYTES)
+
+    def to_json(self) -> dict[str, int | str]:
+        """Returns plain values, for the notes of a model."""
+        return {"rows": self.rows, "print": f"{self.total:0{2 * BYTES}x}"}
 
 
 MicroBatch = tuple[Tensor, tuple[Tensor, ...]]

@@ -21,8 +21,16 @@ from torch import Tensor
 
 from anyorder.errors import AnotherRunError, ConfigError
 from anyorder.inference.model import AnyOrderModel
-from anyorder.saving.checkpoint import describe, describe_model, fill, named_tensors
-from anyorder.saving.run_folder import Pair, RunFolder, as_json, difference
+from anyorder.saving.checkpoint import (
+    Pair,
+    RunFolder,
+    as_json,
+    describe,
+    describe_model,
+    difference,
+    fill,
+    named_tensors,
+)
 from anyorder.training.batches import (
     MicroBatch,
     Rows,

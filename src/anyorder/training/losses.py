@@ -16,16 +16,17 @@ from torch import Tensor
 from anyorder.errors import check_available, check_choice, check_flag, check_fraction, check_weights
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.exact_weights import edge_weights
-from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.masks import MaskDistribution, source_device, subsets, uniform
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
     Weighting,
+    check_same_variables,
+    row_masses,
     weighted_queries,
     weighted_queries_of_one_size,
 )
-from anyorder.lattice.random_sets import source_device, subsets, uniform
-from anyorder.lattice.training_law import check_same_variables, row_masses, training_masks
+from anyorder.lattice.training_law import training_masks
 
 Targets = Literal["uniform", "exact", "drawn"]
 
@@ -309,11 +310,7 @@ class CompletedLoss(PathLoss):
 def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> Tensor:
     """Returns False for imputed targets whose context holds all observed values of the row.
 
-    Args:
-        observed: Observed values; all others are imputed. Shape ``(batch, vars)``.
-        query: Queried variables. Shape ``(batch, vars)``.
-        given: Evidence. Shape ``(batch, vars)``.
-        rank: Position of each queried variable on the path. Shape ``(batch, vars)``.
+    All sets and ranks have the shape ``(batch, vars)``; values that are not observed are imputed.
 
     Example:
         >>> first, both = torch.tensor([[True, False]]), torch.tensor([[True, True]])
@@ -327,12 +324,7 @@ def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) ->
 
 
 class EitherLoss(Objective):
-    """One of several objectives at every step, chosen at random.
-
-    Args:
-        objectives: The objectives.
-        weights: Probabilities of the objectives, up to a factor.
-    """
+    """One of several objectives at every step, chosen at random."""
 
     def __init__(self, objectives: Sequence[Objective], weights: Sequence[float]) -> None:
         self.objectives = list(objectives)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from anyorder.saving.run_folder import replace_text
+from anyorder.saving.checkpoint import replace_text
 
 log = logging.getLogger(__name__)
 
