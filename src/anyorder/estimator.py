@@ -33,7 +33,7 @@ class LevelEstimator(ABC):
     random_state: int | None
     minutes: float | None
     settings: TrainingSettings | None
-    progress: bool
+    progress: bool | None
     device: Device
     model_: AnyOrderModel | None
 

@@ -26,7 +26,6 @@ from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,
     decimal_warnings,
-    ending,
     identifier_columns,
     remedy,
     suggestions,
@@ -149,9 +148,7 @@ def fit_table(
         if is_first_process():
             model.save(out)
     if is_first_process():
-        state = (
-            ending(model.fit_, training) if done is None else f"Already trained (step {done:,}). "
-        )
+        state = "" if done is None else f"Already trained (step {done:,}). "
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
         note(trust_hint(out))
         note("Try:")
