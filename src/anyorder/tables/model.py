@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.console import Console
-from sklearn.base import BaseEstimator
-from sklearn.utils import TransformerTags
 from torch import Tensor
 
 from anyorder.errors import (
@@ -28,6 +26,7 @@ from anyorder.errors import (
     check_fraction,
     renamed,
 )
+from anyorder.estimator import Parameters
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
@@ -119,7 +118,7 @@ TABLE_SETTINGS = TrainingSettings(
 """Default training settings of tables; batch, steps and evaluations depend on the rows."""
 
 
-class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
+class TableModel(TableAnswers, Parameters):
     """A model of a table that answers p(these columns | those columns).
 
     As scikit-learn has it, parameters are stored as they are given, and checked by `fit`.
@@ -355,12 +354,6 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     save_pretrained = save
     from_pretrained = load
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags()
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -305,6 +305,8 @@ class _Run:
             fit.ending = "patience"
         elif spent:
             fit.ending = "budget" if end_of(fit.plateau) == 1 else "plateau"
+        else:
+            fit.ending = None  # of a constant schedule that is trained longer
         if fit.ending is not None and self.unlogged:
             self._log(*self._sums())
         is_new = (fit.step, fit.evaluated) != (self.saved.step, self.saved.evaluated)
