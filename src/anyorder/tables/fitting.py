@@ -74,7 +74,7 @@ FEWEST_HELD_OUT = 8
 MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 """Shares of steps that ask for single columns, and the number of cells between few and many."""
 
-CELLS_OF_A_MINUTE, LEAST_MINUTES, MOST_MINUTES = 250_000, 0.25, 7.0
+CELLS_OF_A_MINUTE, LEAST_MINUTES, MOST_MINUTES = 250_000, 0.23, 7.0
 """Cells for each minute of a fit without `minutes`, and the least and the most minutes."""
 
 MAR_ROUNDS = 8
@@ -110,7 +110,7 @@ def minutes_for(rows: int, columns: int) -> float:
 
     Example:
         >>> minutes_for(344, 7), minutes_for(30_000, 15), minutes_for(1_000_000, 20)
-        (0.25, 1.8, 7.0)
+        (0.23, 1.8, 7.0)
     """
     return min(MOST_MINUTES, max(LEAST_MINUTES, rows * columns / CELLS_OF_A_MINUTE))
 

@@ -158,8 +158,9 @@ def fit(
     low_precision(settings.precision, model.device.type)
     if settings.patience is not None and valid is None:
         raise ConfigError("`patience` needs `valid`: without it nothing is evaluated.")
+    started = now(settings.clock)
     run = _Run(model, data, objective, settings, valid, folder, notes)
-    run.fit.setup = run.fit.seconds = spent
+    run.fit.setup = run.fit.seconds = spent + now(settings.clock) - started
     with run.held():
         run.resume()
         run.train(progress=shows(progress))
