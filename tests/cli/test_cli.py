@@ -29,7 +29,7 @@ def test_help_does_not_wait_for_torch():
     assert "reproduce" in done.stdout
 
 
-def test_a_query_imports_no_more_than_it_needs(tmp_path):
+def test_a_query_imports_no_more_than_it_needs():
     """scikit-learn, scipy and matplotlib take longer to import than a query takes to answer."""
     saved = Path(__file__).parent.parent / "saved_runs" / "0.1.0" / "table"
     code = (

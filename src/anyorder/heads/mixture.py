@@ -123,8 +123,8 @@ class Mixture(ContinuousDistribution):
 
     def at(self, edges: Tensor) -> "Mixture":
         """Selects edges."""
-        parts = (self.logits, self.means, self.log_scales)
-        return Mixture(*(part[edges] for part in parts), self.component)
+        logits, means, log_scales = self.logits[edges], self.means[edges], self.log_scales[edges]
+        return Mixture(logits, means, log_scales, self.component)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """Samples one value for each edge: a component, then its quantile."""

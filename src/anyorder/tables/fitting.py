@@ -74,8 +74,11 @@ FEWEST_HELD_OUT = 8
 MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 """Shares of steps that ask for single columns, and the number of cells between few and many."""
 
-CELLS_OF_A_MINUTE, LEAST_MINUTES, MOST_MINUTES = 250_000, 0.23, 7.0
-"""Cells for each minute of a fit without `minutes`, and the least and the most minutes."""
+CELLS_OF_A_MINUTE = 250_000
+"""Cells for each minute of a fit without `minutes`."""
+
+LEAST_MINUTES, MOST_MINUTES = 0.23, 7.0
+"""The least and the most minutes of a fit without `minutes`."""
 
 MAR_ROUNDS = 8
 """Rounds of imputation and training under missing="mar"."""
