@@ -77,7 +77,8 @@ MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 CELLS_OF_A_MINUTE = 250_000
 """Cells for each minute of a fit without `minutes`."""
 
-LEAST_MINUTES, MOST_MINUTES = 0.23, 7.0
+LEAST_MINUTES: float = 0.23
+MOST_MINUTES: float = 7.0
 """The least and the most minutes of a fit without `minutes`."""
 
 MAR_ROUNDS = 8
