@@ -65,7 +65,7 @@ def test_the_five_parameters_end_every_signature_with_the_same_defaults():
     for five in found:
         assert [one.name for one in five] == FIVE
         assert {one.kind for one in five} == {inspect.Parameter.KEYWORD_ONLY}
-        assert [one.default for one in five] == [0, None, None, False, None]
+        assert [one.default for one in five] == [0, None, None, None, None]
         assert [one.annotation for one in five] == [one.annotation for one in found[0]]
     for policy in (ao.ConditionalPolicy, ao.CloningPolicy):
         assert list(parameters(policy))[-4:] == FIVE[:4], "policies act on the CPU"

@@ -205,7 +205,8 @@ def test_a_mode_is_searched_only_where_no_atom_weighs_most(monkeypatch):
     monkeypatch.setattr(Mixture, "at", lambda self, edges: asked.append(edges) or at(self, edges))
     found = head.mode()
     assert torch.equal(asked[0], smooth)
-    torch.testing.assert_close(found[smooth], head.elsewhere.mode()[smooth], rtol=0, atol=1e-3)
+    expected = head.elsewhere.mode()[smooth].to(found)
+    torch.testing.assert_close(found[smooth], expected, rtol=0, atol=1e-3)
 
 
 def test_near_atoms_start_out_alike_and_can_learn_to_differ():
