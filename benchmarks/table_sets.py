@@ -2,9 +2,9 @@
 
 A folder DIR holds them in the formats of the public archives: `debd/NAME/NAME.train.data` and so
 on, `tables/adult-train.csv`, `tables/adult-test.csv` (no header, "?" for missing values),
-`tables/diamonds.csv`, `tables/abalone.csv`, `tables/winequality-red.csv` and `-white.csv` (as the
-UCI archive has them, with or without a header), and the files of `anyorder.reproduce.uci_data`. A
-random tenth is the test set of tables without a public split.
+`tables/diamonds.csv`, `tables/penguins.csv`, `tables/abalone.csv`, `tables/winequality-red.csv` and
+`-white.csv` (as the UCI archive has them, with or without a header), and the files of
+`anyorder.reproduce.uci_data`. A random tenth is the test set of tables without a public split.
 """
 
 from pathlib import Path
@@ -21,8 +21,9 @@ BINARY = ("nltcs", "plants", "jester")
 MORE_BINARY = ("baudio", "accidents", "dna", "bbc", "moviereview")
 MIXED = ("adult", "diamonds")
 MORE_MIXED = ("abalone", "wine")
+SMALL = ("penguins",)
 NUMBERS = ("power", "miniboone", "bsds")
-SETS = (*BINARY, *MORE_BINARY, *MIXED, *MORE_MIXED, *NUMBERS)
+SETS = (*BINARY, *MORE_BINARY, *MIXED, *MORE_MIXED, *SMALL, *NUMBERS)
 
 ADULT = [
     "age",
@@ -80,8 +81,8 @@ def load_set(data: Path, name: str) -> TableSet:
     check_choice("sets", name, SETS)
     if name == "adult":
         return TableSet(_adult(data, "train"), _adult(data, "test"))
-    if name == "diamonds":
-        return _tenth(read_table(_file(data / "tables" / "diamonds.csv")))
+    if name in ("diamonds", *SMALL):
+        return _tenth(read_table(_file(data / "tables" / f"{name}.csv")))
     if name == "abalone":
         return _tenth(_plain(data / "tables" / "abalone.csv", ABALONE))
     if name == "wine":

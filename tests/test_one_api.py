@@ -1,6 +1,7 @@
 """The three estimators take the same training parameters, check them alike, and know old names."""
 
 import inspect
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from anyorder.images.data import bundled_digits
 from anyorder.images.inpainting import half_hole
 from anyorder.robots.kitchen import toy_demonstrations
 from anyorder.text.data import embedded_text
+from anyorder.training.progress import shows
 
 FIVE = ["random_state", "minutes", "settings", "progress", "device"]
 SETTINGS = ao.TrainingSettings(steps=2, batch=4, warmup=1, seed=3)
@@ -63,7 +65,7 @@ def test_the_five_parameters_end_every_signature_with_the_same_defaults():
     for five in found:
         assert [one.name for one in five] == FIVE
         assert {one.kind for one in five} == {inspect.Parameter.KEYWORD_ONLY}
-        assert [one.default for one in five] == [0, None, None, False, None]
+        assert [one.default for one in five] == [0, None, None, None, None]
         assert [one.annotation for one in five] == [one.annotation for one in found[0]]
     for policy in (ao.ConditionalPolicy, ao.CloningPolicy):
         assert list(parameters(policy))[-4:] == FIVE[:4], "policies act on the CPU"
@@ -186,6 +188,23 @@ def test_the_budget_of_a_table():
     assert (steps.steps, steps.minutes) == (5, None)
     assert table(max_steps=5, minutes=2)._budget().minutes == 2
     assert table(max_steps=5, settings=SETTINGS)._budget() is SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "minutes"), [(344, 7, 0.23), (50_000, 10, 2), (100_000, 100, 7)]
+)
+def test_minutes_go_with_the_size_of_a_table(rows, columns, minutes):
+    assert ao.TableModel()._minutes(rows, columns) == minutes
+    assert ao.TableModel(minutes=3)._minutes(rows, columns) == 3
+    assert ao.TableModel(max_steps=3)._minutes(rows, columns) is None
+
+
+def test_progress_is_for_terminals_and_notebooks(capsys, monkeypatch):
+    assert [shows(told) for told in (True, False, None)] == [True, False, False]
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert shows(None)
+    made("table", settings=replace(SETTINGS, evaluate_every=1)).fit(data_of("table"))
+    assert "held-out loss best" in capsys.readouterr().err
 
 
 def test_settings_of_a_table_are_all_there_is(tmp_path):

@@ -1,19 +1,20 @@
-"""LevelEstimator: what the models of text and of images share.
+"""What estimators share: the parameters of tables, and `LevelEstimator`, for text and images.
 
-Their rows hold levels, the characters of a chunk or the pixels of an image, and are never missing.
-A domain says how its data become rows and which network reads them.
+The rows of text and of images hold levels, the characters of a chunk or the pixels of an image, and
+are never missing. A domain says how its data become rows and which network reads them.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
-from anyorder.errors import QueryError, check_seed
+from anyorder.errors import ConfigError, QueryError, check_seed, nearest_or_all
 from anyorder.inference.model import AnyOrderModel
 from anyorder.saving.checkpoint import SavedModel, load_saved
 from anyorder.training.settings import (
@@ -22,6 +23,50 @@ from anyorder.training.settings import (
     check_device,
     training_settings,
 )
+
+
+class Parameters:
+    """The parameters of an estimator, as scikit-learn reads and sets them, without importing it.
+
+    They are the arguments of the constructor, which stores them as they are given.
+    """
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        arguments = inspect.signature(cls).parameters.values()
+        return {each.name: each.default for each in arguments}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the parameters by name; `deep` makes no difference."""
+        del deep
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters by name."""
+        known = self._defaults()
+        for name, value in params.items():
+            if name not in known:
+                raise ConfigError(
+                    f'`set_params` must name parameters of {type(self).__name__}; got "{name}".'
+                    f"{nearest_or_all(name, known)}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if repr(value) != repr(self._defaults()[name])
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        tags = Tags(None, TargetTags(required=False), transformer_tags=TransformerTags())
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
 
 
 class LevelEstimator(ABC):
@@ -33,7 +78,7 @@ class LevelEstimator(ABC):
     random_state: int | None
     minutes: float | None
     settings: TrainingSettings | None
-    progress: bool
+    progress: bool | None
     device: Device
     model_: AnyOrderModel | None
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from types import UnionType
 from typing import get_args, get_origin, get_type_hints
 
@@ -26,6 +27,19 @@ def test_help_does_not_wait_for_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "reproduce" in done.stdout
+
+
+def test_a_query_imports_no_more_than_it_needs():
+    """scikit-learn, scipy and matplotlib take longer to import than a query takes to answer."""
+    saved = Path(__file__).parent.parent / "saved_runs" / "0.1.0" / "table"
+    code = (
+        "import sys, anyorder.cli.app as cli\n"
+        f"cli.main(['query', {str(saved)!r}, '--of', 'job', '--json'])\n"
+        "found = {'sklearn', 'scipy', 'matplotlib'} & {*sys.modules}\n"
+        "assert not found, found"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["columns"]
 
 
 def test_version(capsys):

@@ -196,6 +196,19 @@ def test_the_mode_is_an_atom_where_atoms_weigh_most():
     assert heavy.any()
 
 
+def test_a_mode_is_searched_only_where_no_atom_weighs_most(monkeypatch):
+    logits = torch.zeros(EDGES, len(ATOMS) + 1)
+    logits[1::2, -1] = 9.0
+    head = AtomicDistribution(Categorical(logits), torch.tensor(ATOMS).repeat(EDGES, 1), mixture())
+    smooth = torch.arange(1, EDGES, 2)
+    asked, at = [], Mixture.at
+    monkeypatch.setattr(Mixture, "at", lambda self, edges: asked.append(edges) or at(self, edges))
+    found = head.mode()
+    assert torch.equal(asked[0], smooth)
+    expected = head.elsewhere.mode()[smooth].to(found)
+    torch.testing.assert_close(found[smooth], expected, rtol=0, atol=1e-3)
+
+
 def test_near_atoms_start_out_alike_and_can_learn_to_differ():
     torch.manual_seed(0)
     codes = tuple(torch.linspace(-2, 2, 41).tolist())

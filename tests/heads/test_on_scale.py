@@ -84,3 +84,14 @@ def test_a_narrow_bell_between_quantiles_is_the_mode(scales):
     narrow = Mixture(logits.double(), torch.tensor([[2.0, 0.0]]).double(), logs.double())
     found = OnScale(narrow, scales, torch.tensor([2]))  # scores
     assert found.mode().item() == pytest.approx(2, abs=1e-3)
+
+
+def test_the_mode_is_the_densest_point_of_a_fine_grid(scales, generator):
+    """A scale has pieces, and the density of scores jumps between them."""
+    logits, means, logs = torch.randn(3, 30, 6, generator=generator).double()
+    found = OnScale(Mixture(logits, means, logs - 1), scales, torch.arange(30) % 3)
+    line = torch.linspace(-9, 9, 50_001).double()[:, None].expand(-1, 30)
+    best = found.log_prob(line).amax(dim=0)
+    assert (found.log_prob(found.mode()) > best - 1e-3).all()
+    some = torch.tensor([4, 20])
+    torch.testing.assert_close(found.mode_at(some), found.mode()[some])

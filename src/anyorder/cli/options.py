@@ -107,8 +107,8 @@ class FitOptions:
 
     Args:
         out: Folder of the model.
-        minutes: Longest training time; if no steps are given, 7 for a table and 10 for text and
-            images.
+        minutes: Longest time of the fit, in all. If no steps are given, a table stops where
+            held-out likelihood stops improving, after 7 at most; text and images after 10.
         steps: Number of training steps.
         layers: Number of blocks of the network; 3 for a table, 4 for text and images.
         width: Width of the network; 96 for a table, 128 for text and images.

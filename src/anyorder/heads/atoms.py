@@ -109,8 +109,11 @@ class AtomicDistribution:
         """The most probable atom where atoms weigh most, else where the density is highest."""
         masses = self.branches.log_probs.exp()
         best = masses[..., :-1].argmax(dim=-1, keepdim=True)
-        atom = self.atoms.gather(-1, best)[..., 0]
-        return torch.where(masses[..., -1] < 0.5, atom.to(masses), self.elsewhere.mode())
+        found = self.atoms.gather(-1, best)[..., 0].to(masses)
+        smooth = (masses[..., -1] >= 0.5).nonzero().squeeze(1)
+        if not len(smooth):
+            return found
+        return found.index_copy(0, smooth, self.elsewhere.mode_at(smooth).to(found))
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """One sample an edge."""

@@ -236,6 +236,10 @@ class ContinuousDistribution(ABC):
         """Returns the mode of the density."""
         return highest(self.log_prob, self._quantiles())
 
+    def mode_at(self, edges: Tensor) -> Tensor:
+        """Returns the modes of some edges; families that can leave out the others override it."""
+        return self.mode()[edges]
+
     def entropy(self) -> Tensor:
         """Returns the differential entropy in nats, from the log densities of many quantiles."""
         return -self.log_prob(self._quantiles()).mean(dim=0)

@@ -32,6 +32,10 @@ Component = Literal["gaussian", "logistic"]
 COMPONENT_NODES = 32
 """Quadrature nodes of a component: enough for many digits of the mean of a log-normal value."""
 
+MODE_POINTS = 64
+"""Points between the least and the greatest mean of the components, beside the means, from which a
+mode is searched for: all modes are there."""
+
 EXTREME_LOG_SCALE = 40.0
 """Bound of log scales under temperatures: a float32 holds the square of its exp."""
 
@@ -106,8 +110,21 @@ class Mixture(ContinuousDistribution):
 
     def mode(self) -> Tensor:
         """Returns the mode of the density, near the mean of a component or between some."""
-        candidates = torch.cat([self._quantiles(), self.means.movedim(-1, 0)])
-        return highest(self.log_prob, candidates.sort(dim=0).values)
+        means = self.means.movedim(-1, 0)
+        shares = torch.linspace(0, 1, MODE_POINTS, dtype=means.dtype, device=means.device)
+        between = torch.lerp(
+            means.amin(dim=0), means.amax(dim=0), shares.view(-1, *[1] * self.like.ndim)
+        )
+        return highest(self.log_prob, torch.cat([means, between]).sort(dim=0).values)
+
+    def mode_at(self, edges: Tensor) -> Tensor:
+        """Returns the modes of some edges."""
+        return self.at(edges).mode()
+
+    def at(self, edges: Tensor) -> "Mixture":
+        """Selects edges."""
+        logits, means, log_scales = self.logits[edges], self.means[edges], self.log_scales[edges]
+        return Mixture(logits, means, log_scales, self.component)
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """Samples one value for each edge: a component, then its quantile."""

@@ -80,12 +80,37 @@ class OnScale(ContinuousDistribution):
         return self._scores(self.inner.icdf(probability))
 
     def mode(self) -> Tensor:
-        """Returns the point of greatest density; a narrow component may lie between quantiles."""
-        candidates = self._quantiles()
-        if isinstance(self.inner, Mixture):
-            middles = self._scores(self.inner.means.movedim(-1, 0))
-            candidates = torch.cat([candidates, middles]).sort(dim=0).values
-        return highest(self.log_prob, candidates)
+        """Returns the point of greatest density, of a mixture by the pieces of its scale.
+
+        A scale is linear between its knots, so that the density is smooth there and jumps at them.
+        """
+        if not isinstance(self.inner, Mixture):
+            return highest(self.log_prob, self._quantiles())
+        knots = self.scales.units[self.variables].T.to(self.inner.means)  # (points, edges)
+        slopes = (knots.diff(dim=0) / self.scales.step[self.variables]).log()
+        means = self.inner.means.movedim(-1, 0)
+        least, most = means.amin(0).minimum(knots[0]), means.amax(0).maximum(knots[-1])
+        ends = torch.cat([least[None], knots[1:-1], most[None]])
+        heights = self.inner.log_prob(ends)
+        middles = self.inner.log_prob((ends[1:] + ends[:-1]) / 2)
+        own = torch.searchsorted(knots[1:-1].T.contiguous(), means.T.contiguous()).T
+        tops = torch.maximum(torch.maximum(heights[1:], heights[:-1]), middles)
+        tops = tops.scatter_reduce(0, own, self.inner.log_prob(means), "amax") + slopes
+        best = tops.topk(PIECES, dim=0).indices
+        low, high = ends.gather(0, best), ends.gather(0, best + 1)
+        margin = INSIDE * (high - low)
+        low, high = low + margin, high - margin  # (pieces, edges)
+        inside = means[:, None].clamp(low, high)
+        tried = torch.cat([low[None], ((low + high) / 2)[None], high[None], inside])
+        found = highest(self.inner.log_prob, tried.sort(dim=0).values)
+        reached = self.inner.log_prob(found) + slopes.gather(0, best)
+        return self._scores(found.gather(0, reached.argmax(dim=0, keepdim=True))[0])
+
+    def mode_at(self, edges: Tensor) -> Tensor:
+        """Returns the modes of some edges."""
+        if not isinstance(self.inner, Mixture):
+            return super().mode_at(edges)
+        return replace(self, inner=self.inner.at(edges), variables=self.variables[edges]).mode()
 
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """One sample an edge."""
@@ -105,6 +130,14 @@ class OnScale(ContinuousDistribution):
     def _scores(self, units: Tensor) -> Tensor:
         return self.scales.to_scores(units, self.variables)
 
+
+INSIDE = 1e-4
+"""Distance from the knots of a scale, in pieces, at which a mode is searched for: a density jumps
+there."""
+
+PIECES = 3
+"""Pieces of a scale that are searched for a mode: those of the greatest densities at their ends, in
+their middle and at the means of components."""
 
 MOMENTS = 2
 """Location and log scale: the part of a message that every variable has."""

@@ -76,7 +76,8 @@ class FittedPolicy(ABC):
             limit.
         settings: All training settings, in place of `POLICY_SETTINGS` and `minutes`.
             `settings.seed` takes the place of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
+        progress: Whether a line on standard error shows how training goes; by default it does in
+            terminals and notebooks.
     """
 
     domain: ClassVar[str]
@@ -92,7 +93,7 @@ class FittedPolicy(ABC):
         random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.hidden, self.blocks, self.spread, self.reach = hidden, blocks, spread, reach
         self.random_state, self.minutes, self.settings = random_state, minutes, settings
@@ -355,7 +356,7 @@ class ConditionalPolicy(FittedPolicy):
         random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         super().__init__(
             hidden=hidden,

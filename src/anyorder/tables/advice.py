@@ -7,7 +7,6 @@ training was long enough, and commands to try on this very table.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +21,6 @@ from anyorder.tables.model import TableModel
 from anyorder.tables.notation import Question, quoted, written_given
 from anyorder.tables.parsing import ORDERS, is_foreign, plainly, possible_orders
 from anyorder.tables.schema import TableSchema
-from anyorder.training.loop import Fit
-from anyorder.training.progress import read_metrics
 
 FEW_ROWS = 50
 """Least number of rows to learn anything from."""
@@ -239,47 +236,6 @@ def types_flag(name: str, kind: str) -> str:
     if re.fullmatch(r"[\w .-]+", name):
         return f'--types "{name}={kind}"' if " " in name else f"--types {name}={kind}"
     return shell("--types", f"{quoted(name)}={kind}")
-
-
-LATE_GAIN = 0.02
-"""Gain on held-out rows in the second half, in bits a cell, from which on a training was too short.
-"""
-
-
-def ending(fit: Fit, training: Path) -> str:
-    """Describes why a training ended, and whether more time would pay."""
-    gains = [late_gain(file) for file in _metrics(training) if file.exists()]
-    if gains and mean(gains) >= LATE_GAIN:
-        return (
-            f"At the end, step {fit.step:,}, held-out rows were still predicted better and better: "
-            "more time (`--minutes`, or `--steps`) would pay. "
-        )
-    if fit.ending == "patience":
-        return (
-            f"Stopped at step {fit.step:,}: held-out rows were predicted best at step "
-            f"{fit.best_step:,}, which is kept. "
-        )
-    return ""
-
-
-def _metrics(training: Path) -> list[Path]:
-    """Returns the metrics of each ensemble member, or of the only one; of stages, the last."""
-    places = sorted(training.glob("member-*")) or [training]
-    lasts = [(sorted(place.glob("stage-*")) or [place])[-1] for place in places]
-    return [last / "metrics.jsonl" for last in lasts]
-
-
-def late_gain(metrics: Path) -> float:
-    """Returns the gain on held-out rows in the second half of a training, in bits a cell.
-
-    It is 0 if they had been predicted better before the end.
-    """
-    found = [e for e in read_metrics(metrics) if e.get("held_out") is not None]
-    if not found or found[-1]["held_out"] > min(e["held_out"] for e in found):
-        return 0.0
-    half = [e["held_out"] for e in found if e["step"] <= found[-1]["step"] / 2]
-    # A training with one evaluation has gained all that it knows since it began.
-    return half[-1] - found[-1]["held_out"] if half else LATE_GAIN
 
 
 ROWS, COLUMNS = 2000, 40

@@ -4,13 +4,13 @@ Frames may lack columns and have missing values: these are marginalised, not imp
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from anyorder.diagnostics.check import Check, check_model
@@ -62,8 +62,19 @@ CHECKED_ROWS = 2000
 """Default number of rows of a check: enough for errors of a percent, within about a minute."""
 
 
-class UnfittedError(QueryError, NotFittedError):  # type: ignore[misc]
-    """A query of a model that is not fitted; scikit-learn's error too."""
+@cache
+def _unfitted_error() -> type[QueryError]:
+    """Returns the error of a query of a model that is not fitted: scikit-learn's error too."""
+    from sklearn.exceptions import NotFittedError
+
+    return type("UnfittedError", (QueryError, NotFittedError), {"__module__": __name__})
+
+
+def __getattr__(name: str) -> Any:
+    """Imports scikit-learn only for those who ask for its error."""
+    if name == "UnfittedError":
+        return _unfitted_error()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class TableAnswers:
@@ -382,7 +393,7 @@ class TableAnswers:
 
     def _fitted(self) -> TableSchema:
         if not hasattr(self, "model_"):
-            raise UnfittedError("This model is not fitted yet: call `fit` or `load` first.")
+            raise _unfitted_error()("This model is not fitted yet: call `fit` or `load` first.")
         return self.table_
 
     def _frame(self, X: Any) -> pd.DataFrame:  # noqa: N803

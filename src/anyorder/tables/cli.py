@@ -29,7 +29,6 @@ from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,
     decimal_warnings,
-    ending,
     identifier_columns,
     remedy,
     suggestions,
@@ -137,8 +136,7 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
         stages=MAR_ROUNDS,
     )
     if is_first_process():
-        ended = f"Already trained (step {done:,}). " if done is not None else ""
-        state = ended or ending(model.fit_, out / "training")
+        state = "" if done is None else f"Already trained (step {done:,}). "
         note(f"{state}Saved in {out}.{_held_out(model, frame)}")
         note(trust_hint(out))
         note("Try:")

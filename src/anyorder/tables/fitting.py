@@ -42,7 +42,7 @@ from anyorder.training.losses import (
     Objective,
     PathLoss,
 )
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, leaving
 from anyorder.variables import Schema
 
 Network = Literal["auto", "perceptron", "path", "mlp"]
@@ -64,7 +64,7 @@ LAYERS, WIDTH, BLOCKS = 3, 96, 2
 BATCH, FEWEST_ROWS, STEP_CELLS = 64, 8, 4096
 """Rows of a step, and the fewest where columns are many: about so many cells."""
 
-VALID_ROWS, VALID_CELLS = 2000, 256_000
+VALID_ROWS, VALID_CELLS = 2000, 64_000
 """At most so many rows are held out, and so many rows and cells are read at an evaluation."""
 
 FEWEST_HELD_OUT = 8
@@ -73,8 +73,18 @@ FEWEST_HELD_OUT = 8
 MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 """Shares of steps that ask for single columns, and the number of cells between few and many."""
 
+CELLS_OF_A_MINUTE = 250_000
+"""Cells for each minute of a fit without `minutes`."""
+
+LEAST_MINUTES: float = 0.23
+MOST_MINUTES: float = 7.0
+"""The least and the most minutes of a fit without `minutes`."""
+
 MAR_ROUNDS = 8
 """Rounds of imputation and training under missing="mar"."""
+
+STAGES = (0.5, *[0.5 / MAR_ROUNDS] * MAR_ROUNDS)
+"""Shares of the budget: half for the observed sets, the rest for the rounds of completed rows."""
 
 
 def table_queries(num_variables: int) -> QueryLaw:
@@ -94,6 +104,27 @@ def single_columns(cells: int) -> float:
     time is short and whole rows suffer for them.
     """
     return max(LEAST_SINGLE, MOST_SINGLE / (1 + cells / MANY_CELLS))
+
+
+def minutes_for(rows: int, columns: int) -> float:
+    """Returns the most minutes of a fit without `minutes`: one for each `CELLS_OF_A_MINUTE`.
+
+    A fit ends before where held-out likelihood has stopped improving.
+
+    Example:
+        >>> minutes_for(344, 7), minutes_for(30_000, 15), minutes_for(1_000_000, 20)
+        (0.23, 1.8, 7.0)
+    """
+    return min(MOST_MINUTES, max(LEAST_MINUTES, rows * columns / CELLS_OF_A_MINUTE))
+
+
+def evaluations_for(epoch: int) -> int:
+    """Returns the steps between evaluations, of so many steps an epoch: a quarter of it, 25 to 100.
+
+    Of a few hundred rows there is more to overfit than to learn after a hundred steps; of many, an
+    evaluation takes the time of several steps.
+    """
+    return min(max(epoch // 4, 25), 100)
 
 
 def rows_of_a_step(columns: int) -> int:
@@ -324,7 +355,8 @@ def train(
     columns: float = 0.0,
     folder: Path | None = None,
     notes: dict[str, Any] | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
+    spent: float = 0.0,
 ) -> Fit:
     """Trains a model on a table, and stops where the held-out likelihood stops rising.
 
@@ -338,7 +370,7 @@ def train(
     if len(held_out.asking(law)):
         valid = surprise_of_rows(held_out) if missing == "mar" else surprise_of(held_out, law)
     if isinstance(getattr(model.network, "network", None), NoNetwork):
-        bits = None if valid is None else valid(model)
+        bits = None if valid is None else float(valid(model).mean())
         if folder is not None:
             save_model(folder, model, law=law, notes=notes)
         model.eval()
@@ -347,7 +379,7 @@ def train(
     if missing == "mcar" or not data.missing.any():
         rows = data.rows(law, settings.seed)
         objective = objective_of(model, law, columns=columns)
-        return fit(model, rows, objective, settings=settings, folder=folder, **options)
+        return fit(model, rows, objective, settings=settings, folder=folder, spent=spent, **options)
     n, stages = model.num_variables, _stages(settings)
     some = data.at((~data.missing).any(dim=1).nonzero().squeeze(1))  # of nothing nothing is learnt
     gaps = ConditionalQueries(n)  # always trained on, because gaps are drawn by them
@@ -361,8 +393,11 @@ def train(
         RunFolder(folder).refuse_another(parts)
     places = [None if folder is None else folder / part for part in parts]
     rows = data.rows(first, settings.seed)
-    found = fit(model, rows, whole, settings=stages[0], folder=places[0], **options)
-    for stage, place in zip(stages[1:], places[1:], strict=True):
+    before = leaving(settings, spent, STAGES[0])
+    found = fit(model, rows, whole, settings=stages[0], folder=places[0], spent=before, **options)
+    for number, (stage, place) in enumerate(zip(stages[1:], places[1:], strict=True), start=1):
+        spent += found.seconds - found.setup
+        before = leaving(settings, spent, STAGES[number] / sum(STAGES[number:]))
         source = torch.Generator().manual_seed(stage.seed)
         completed = fill_gaps(model, some.x, some.missing, draws=1, generator=source)[:, 0]
         if model.is_one_pass:
@@ -371,7 +406,7 @@ def train(
         else:
             whole_rows = TableData(completed, torch.zeros_like(some.missing), some.weights)
             rows = whole_rows.rows(law, stage.seed)
-        found = fit(model, rows, free, settings=stage, folder=place, **options)
+        found = fit(model, rows, free, settings=stage, folder=place, spent=before, **options)
     return found
 
 
@@ -394,19 +429,24 @@ def objective_of(
     return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
 
 
-def surprise_of(held_out: TableData, law: QueryLaw) -> Callable[[AnyOrderModel], float]:
-    """Returns the held-out loss, in bits a cell, of fixed queries from the law of training."""
+Surprise = Callable[[AnyOrderModel], Tensor]
+"""Function from a model to the losses of held-out rows ``(rows,)``; their mean is bits a cell."""
+
+
+def surprise_of(held_out: TableData, law: QueryLaw) -> Surprise:
+    """Returns the held-out loss of fixed queries from the law of training."""
     asking, columns = held_out.asking(law), held_out.missing.shape[1]
     most = max(FEWEST_HELD_OUT, min(VALID_ROWS, VALID_CELLS // columns))
-    data = held_out.at(asking[:most].repeat(max(1, most // max(len(asking), 1))))
+    copies = max(1, most // max(len(asking), 1))
+    data = held_out.at(asking[:most].repeat(copies))
     have = ~data.missing if data.missing.any() else None
     generator = torch.Generator().manual_seed(0)
     given, query = law.sample(len(data.x), available=have, generator=generator)
-    return _surprise(data, query, given)
+    return _surprise(data, query, given, copies=copies)
 
 
-def surprise_of_rows(held_out: TableData) -> Callable[[AnyOrderModel], float]:
-    """Returns the held-out loss, in bits a cell, of all that each row has.
+def surprise_of_rows(held_out: TableData) -> Surprise:
+    """Returns the held-out loss of all that each row has.
 
     For missing="mar": likelihoods of parts of a row are biased by the missingness.
     """
@@ -414,31 +454,30 @@ def surprise_of_rows(held_out: TableData) -> Callable[[AnyOrderModel], float]:
     return _surprise(held_out, have, torch.zeros_like(have))
 
 
-def _surprise(data: TableData, query: Tensor, given: Tensor) -> Callable[[AnyOrderModel], float]:
+def _surprise(data: TableData, query: Tensor, given: Tensor, *, copies: int = 1) -> Surprise:
     equal = torch.ones(len(query), dtype=torch.float64)
     weights = equal if data.weights is None else data.weights
     cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
 
-    def surprise(model: AnyOrderModel) -> float:
+    def surprise(model: AnyOrderModel) -> Tensor:
         network = getattr(model, "network", None)
         prior = network.prior if isinstance(network, NetworkWithPrior) else None
         with nullcontext() if prior is None else prior.leaving_out():
             logs = log_prob(model, data.x, query=query, given=given).cpu()
-        return -float((weights * logs).sum() / cells) / math.log(2)
+        losses = (-weights * logs / cells / math.log(2)).view(copies, -1).sum(dim=0)
+        return losses * len(losses)
 
     return surprise
 
 
 def _stages(settings: TrainingSettings) -> list[TrainingSettings]:
-    """Splits the budget: half for the observed sets, the rest for the rounds of completed rows."""
-    shares = [0.5, *[0.5 / MAR_ROUNDS] * MAR_ROUNDS]
+    """Splits the steps; the minutes are split as they are spent."""
     return [
         replace(
             settings,
             steps=settings.steps and max(1, int(share * settings.steps)),
-            minutes=settings.minutes and share * settings.minutes,
             warmup=int(share * settings.warmup),
             seed=settings.seed + number,
         )
-        for number, share in enumerate(shares)
+        for number, share in enumerate(STAGES)
     ]

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils import TransformerTags
+from rich.console import Console
 from torch import Tensor
 
 from anyorder.errors import (
@@ -27,6 +26,7 @@ from anyorder.errors import (
     check_fraction,
     renamed,
 )
+from anyorder.estimator import Parameters
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import RemoveRandom
@@ -35,13 +35,16 @@ from anyorder.saving.checkpoint import SavedModel, load_saved, make_folder, repl
 from anyorder.tables.answers import TableAnswers
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
 from anyorder.tables.fitting import (
+    MOST_MINUTES,
     Missing,
     Network,
     Shape,
     TableData,
     build,
     default_size,
+    evaluations_for,
     fit_prior,
+    minutes_for,
     network_for,
     rows_of_a_step,
     single_columns,
@@ -53,12 +56,14 @@ from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
 from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.training.batches import RowPrint
-from anyorder.training.loop import Fit
+from anyorder.training.loop import Fit, now, verdict
+from anyorder.training.progress import shows
 from anyorder.training.settings import (
     Clock,
     Device,
     TrainingSettings,
     check_device,
+    is_first_process,
     training_settings,
 )
 from anyorder.variables import Schema
@@ -106,11 +111,13 @@ SPEED_UP = 4
 OLD_NAMES = {"guide": "prior"}
 """Options that had another name in version 0.1.0, in the notes of its models too."""
 
-TABLE_SETTINGS = TrainingSettings(minutes=7, learning_rate=2e-3, ema=AVERAGE)
+TABLE_SETTINGS = TrainingSettings(
+    minutes=MOST_MINUTES, learning_rate=2e-3, ema=AVERAGE, schedule="trapezoid"
+)
 """Default training settings of tables; batch, steps and evaluations depend on the rows."""
 
 
-class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
+class TableModel(TableAnswers, Parameters):
     """A model of a table that answers p(these columns | those columns).
 
     As scikit-learn has it, parameters are stored as they are given, and checked by `fit`.
@@ -151,14 +158,19 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         batch: Rows in a step; by default 64, and fewer where columns are many.
         learning_rate: Greatest learning rate.
         validation_share: Share of the rows held out for early stopping.
-        patience: Evaluations without improvement before training stops.
+        patience: Evaluations without improvement before training stops; None, the default, stops
+            where the gain of a third of the evaluations over the third before is below its standard
+            error, and lets the learning rate decay before.
         warm_start: If True, `fit` continues from the fitted model.
         random_state: Seed of everything random in training; None is 0.
-        minutes: Training budget in minutes; None is 7, or no limit where `max_steps` is given.
+        minutes: Budget of `fit` in minutes, in all. None is until held-out likelihood stops
+            improving, at most a minute for every 250,000 cells, and 14 seconds to 7 minutes; no
+            limit where `max_steps` is given.
         settings: All training settings, in place of `minutes`, `clock`, `max_steps`, `batch`,
             `learning_rate` and `patience`, which are then not read. `settings.seed` takes the place
             of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
+        progress: Whether a line on standard error shows how training goes; by default it does in
+            terminals and notebooks.
         device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
             is one.
 
@@ -195,12 +207,12 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         batch: int | None = None,
         learning_rate: float = 2e-3,
         validation_share: float = 0.1,
-        patience: int = 10,
+        patience: int | None = None,
         warm_start: bool = False,
         random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         device: Device = None,
     ) -> None:
         self.queries, self.context, self.order = queries, context, order
@@ -237,6 +249,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             folder: Folder for checkpoints; the same call resumes from the last one.
         """
         self._budget()  # checked before anything is read
+        started = now(self._clock())
         features = as_frame(X)
         frame, target = with_target(features, y)
         weights = row_weights(sample_weight, len(frame))
@@ -246,7 +259,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
             if list(frame.columns) != list(table.layout):
                 raise ConfigError("A warm start needs the columns of before: fit a new model.")
         else:
-            table = self._table(frame, weights, None if folder is None else Path(folder))
+            table = self._table(frame, weights, None if folder is None else Path(folder), started)
             law = self._query_law(table)
         rows, held_out = self._split(table, frame, weights)
         if is_warm:
@@ -262,7 +275,9 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
 
-        def training(member: AnyOrderModel, own: TrainingSettings, place: Path | None) -> Fit:
+        def training(
+            member: AnyOrderModel, own: TrainingSettings, place: Path | None, spent: float
+        ) -> Fit:
             return train(
                 member,
                 rows,
@@ -274,15 +289,21 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
                 folder=place,
                 notes={**self._notes(table, target, seen.to_json()), "members": len(members)},
                 progress=self.progress,
+                spent=spent,
             )
 
         place = None if folder is None else Path(folder)
-        done = train_members(members, training, settings, place, progress=self.progress)
+        spent = now(self._clock()) - started
+        done = train_members(
+            members, training, settings, place, progress=self.progress, spent=spent
+        )
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
         self.target_, self.fit_, self.trained_on_ = target, done, seen.to_json()
         self.feature_names_in_ = np.array(list(features.columns), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
+        if shows(self.progress) and is_first_process() and (line := verdict(done)):
+            Console(stderr=True, highlight=False, soft_wrap=True).print(line)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> pd.DataFrame:  # noqa: N803
@@ -332,12 +353,6 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
     save_pretrained = save
     from_pretrained = load
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags()
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -399,15 +414,25 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         """Returns the number of ensemble members: as set, or as many as the time allows."""
         if self.members is not None:
             return check_count("members", self.members)
-        budget = self._budget()
+        budget, minutes = self._budget(), self._minutes(rows, columns)
         network, batch = self._network(columns), self._batch(columns)
         is_path = network in ("perceptron", "path")
         if not is_path or self.head != "mixture" or budget.steps is not None:
             return 1
-        if budget.minutes is None:
+        if minutes is None:
             return 1
         speed = SPEED_UP if network == "perceptron" else 1
-        return members_for(rows, columns, speed * budget.minutes, batch=batch)
+        return members_for(rows, columns, speed * minutes, batch=batch)
+
+    def _minutes(self, rows: int, columns: int) -> float | None:
+        """Returns the most minutes of a fit to so many rows."""
+        is_set = self.settings is not None or self.minutes is not None
+        if is_set or self.max_steps is not None:
+            return self._budget().minutes
+        return minutes_for(rows, columns)
+
+    def _clock(self) -> Clock:
+        return self.clock if self.settings is None else self.settings.clock
 
     def _batch(self, columns: int) -> int:
         if self.settings is not None:
@@ -415,7 +440,7 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         return rows_of_a_step(columns) if self.batch is None else check_count("batch", self.batch)
 
     def _table(
-        self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None
+        self, frame: pd.DataFrame, weights: Tensor | None, folder: Path | None, started: float
     ) -> TableSchema:
         """Infers the columns, in their canonical order."""
 
@@ -446,7 +471,17 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
 
         law, settings = self._query_law(table), self._settings(rows, held_out)
         check_any_order(law)
-        order = chosen_order(kind, table.schema, explorer, rows, held_out, law, settings)  # type: ignore[arg-type]
+        spent = now(self._clock()) - started
+        order = chosen_order(
+            kind,  # type: ignore[arg-type]
+            table.schema,
+            explorer,
+            rows,
+            held_out,
+            law,
+            settings,
+            spent=spent,
+        )
         names = [table.names[place] for place in order.tolist()]
         if kept is not None:
             make_folder(kept.parent)
@@ -482,25 +517,18 @@ class TableModel(TableAnswers, BaseEstimator):  # type: ignore[misc]
         rows, columns = data.missing.shape
         batch = min(self._batch(columns), max(rows, 1))
         steps = found.steps or min(max(1500, 60 * rows // batch), 50_000)
-        patience = check_count("patience", self.patience)
+        patience = None if self.patience is None else check_count("patience", self.patience)
         return replace(
             found,
+            minutes=self._minutes(rows + len(held_out.x), columns),
             batch=batch,
             steps=steps,
             clock=self.clock,
             learning_rate=_plain(self.learning_rate),
             warmup=min(100, steps // 4),
-            evaluate_every=self._rhythm(columns, rows // batch) if watched else None,
+            evaluate_every=evaluations_for(rows // batch) if watched else None,
             patience=patience if watched else None,
         )
-
-    def _rhythm(self, columns: int, epoch: int) -> int:
-        """Returns the steps between evaluations: an epoch, or several where steps take less time.
-
-        At least 50: of a few hundred rows there is more to overfit than to learn after that.
-        """
-        several = SPEED_UP if self._network(columns) == "perceptron" else 1
-        return min(max(several * epoch, 50), 400 * several)
 
     def _notes(self, table: TableSchema, target: str | None, seen: Any) -> dict[str, Any]:
         options = self.get_params(deep=False)

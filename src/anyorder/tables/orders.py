@@ -21,7 +21,7 @@ from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.priors.trees import chow_liu, dependence, preorder
 from anyorder.tables.fitting import TableData, train
-from anyorder.training.settings import TrainingSettings
+from anyorder.training.settings import TrainingSettings, leaving
 from anyorder.variables import Schema
 
 Order = Literal["complete", "dependence", "learned"]
@@ -60,11 +60,13 @@ def chosen_order(
     held_out: TableData,
     law: QueryLaw,
     settings: TrainingSettings,
+    *,
+    spent: float = 0.0,
 ) -> Tensor:
     """Returns a permutation of the columns that can be queried.
 
     `explorer` returns an untrained model of random orders; `settings` are those of the training to
-    come.
+    come, `spent` the seconds that were spent before.
     """
     if kind == "complete":
         return by_completeness(~data.missing)
@@ -82,7 +84,8 @@ def chosen_order(
             "`order` out."
         )
     model = explorer()
-    train(model, data, law, settings=share_of(settings, EXPLORED), held_out=held_out)
+    own, before = share_of(settings, EXPLORED), leaving(settings, spent, EXPLORED)
+    train(model, data, law, settings=own, held_out=held_out, spent=before)
     available = ~judged.missing if judged.missing.any() else None
     return learned_order(
         model, judged.x, law, available=available, generator=_source(settings)
@@ -90,19 +93,15 @@ def chosen_order(
 
 
 def left_after(order: object, settings: TrainingSettings) -> TrainingSettings:
-    """Returns the settings with the budget that is left: learning an order takes a fraction."""
+    """Returns the settings with the steps that are left: learning an order takes a fraction."""
     learned = isinstance(order, str) and order == "learned"
     return share_of(settings, 1 - EXPLORED) if learned else settings
 
 
 def share_of(settings: TrainingSettings, share: float) -> TrainingSettings:
-    """Returns the settings with a fraction of the budget."""
-    minutes, steps = settings.minutes, settings.steps
-    return replace(
-        settings,
-        minutes=None if minutes is None else share * minutes,
-        steps=None if steps is None else max(1, int(share * steps)),
-    )
+    """Returns the settings with a fraction of the steps; a clock tells what is left of minutes."""
+    steps = settings.steps
+    return replace(settings, steps=None if steps is None else max(1, int(share * steps)))
 
 
 def _source(settings: TrainingSettings) -> torch.Generator:

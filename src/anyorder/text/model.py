@@ -78,7 +78,8 @@ class TextModel(LevelEstimator):
         minutes: Training budget in minutes; None is 10.
         settings: All training settings, in place of `TEXT_SETTINGS` and `minutes`. `settings.seed`
             takes the place of `random_state`.
-        progress: If True, a line on standard error shows how training goes.
+        progress: Whether a line on standard error shows how training goes; by default it does in
+            terminals and notebooks.
         device: Device to train on: "cpu", "cuda", "mps" or a torch.device; None is the GPU if there
             is one.
 
@@ -105,7 +106,7 @@ class TextModel(LevelEstimator):
         random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         device: Device = None,
     ) -> None:
         self.length = check_count("length", length)

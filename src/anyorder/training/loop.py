@@ -9,6 +9,7 @@ no step is half done (`Interrupts`).
 import math
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from anyorder.errors import AnotherRunError, ConfigError
+from anyorder.errors import AnotherRunError, AnyOrderWarning, ConfigError
 from anyorder.inference.model import AnyOrderModel
 from anyorder.saving.checkpoint import (
     Pair,
@@ -42,16 +43,20 @@ from anyorder.training.batches import (
 from anyorder.training.distributed import Team
 from anyorder.training.learner import Learner
 from anyorder.training.losses import Objective
-from anyorder.training.progress import Metrics, ProgressLine
+from anyorder.training.progress import Metrics, ProgressLine, shows
 from anyorder.training.settings import (
     MACHINE_FIELDS,
+    Clock,
     TrainingSettings,
+    end_of,
     learning_rate,
     low_precision,
     share_done,
 )
 
-Validation = Callable[[AnyOrderModel], float]
+Validation = Callable[[AnyOrderModel], float | Tensor]
+"""Function from a model to its held-out loss, or to those of rows ``(rows,)``: then their mean
+counts, and the differences between evaluations tell when it stopped improving."""
 
 MODEL_FIELDS = ("schema", "network", "conditionals", "protocol")
 """Fields that identify a model; its query law is part of the objective."""
@@ -60,6 +65,19 @@ _LONGER = (
     ": the learning rate of such a schedule ends with its budget, so that only runs with "
     'schedule="constant" can be trained longer.'
 )
+
+CURVE = "curve/losses"
+"""Name of the held-out losses of all evaluations in a checkpoint."""
+
+SMOOTHED, SIGNIFICANT = 2, 1.0
+"""Fewest evaluations that are averaged before two averages are compared, and the gain, in standard
+errors, below which held-out loss has stopped improving."""
+
+BUSY, BUSY_FROM = 0.5, 5.0
+"""Share of the wall clock below which a machine was busy, and the least seconds to tell from."""
+
+TINY = 1e-12
+"""Least standard error, where all rows gain the same."""
 
 CLOCK_TICK = 1e-9
 """The shortest time, in seconds, that a rate is computed over."""
@@ -80,25 +98,35 @@ class Fit:
 
     Attributes:
         step: Number of steps done.
-        seconds: Time spent on them; evaluations and checkpoints do not count.
+        seconds: Time spent in all, by the clock of the settings.
+        setup: Part of it before the first step.
+        computed: Processor time of this process among it.
         loss: Loss as last written to the metrics, in nats per variable.
         held_out: Last value of `valid`, in bits per variable.
         best: Least value of `valid`.
         best_step: Step at which `best` was found.
+        best_seconds: Value of `seconds` then.
         evaluated: Last step that was evaluated.
         stale: Evaluations since the best one.
+        plateau: Share of the budget at which held-out loss stopped improving, if it has.
+        improving: True if held-out loss was still improving at the last evaluation.
         ending: Reason why the training ended; None while it runs.
     """
 
     step: int = 0
     seconds: float = 0.0
+    setup: float = 0.0
+    computed: float = 0.0
     loss: float | None = None
     held_out: float | None = None
     best: float | None = None
     best_step: int = 0
+    best_seconds: float = 0.0
     evaluated: int = 0
     stale: int = 0
-    ending: Literal["budget", "patience"] | None = None
+    plateau: float | None = None
+    improving: bool = False
+    ending: Literal["budget", "patience", "plateau"] | None = None
 
 
 def fit(
@@ -110,7 +138,8 @@ def fit(
     valid: Validation | None = None,
     folder: str | Path | None = None,
     notes: Mapping[str, Any] | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
+    spent: float = 0.0,
 ) -> Fit:
     """Trains a model in place (Alg. 1 of the paper, with any objective).
 
@@ -127,7 +156,9 @@ def fit(
         folder: Folder of checkpoints and metrics. A run of the same model and settings that is
             there already is resumed; Ctrl-C leaves a checkpoint.
         notes: Notes to save with the model of each checkpoint; see `save_model`.
-        progress: True shows a progress line on standard error.
+        progress: Whether a line on standard error shows progress; None shows it in terminals and
+            notebooks.
+        spent: Seconds of the budget that were spent before, on what the training needed.
     """
     if isinstance(data, Tensor):
         data = Rows(data, seed=settings.seed if isinstance(settings, TrainingSettings) else 0)
@@ -135,13 +166,53 @@ def fit(
     low_precision(settings.precision, model.device.type)
     if settings.patience is not None and valid is None:
         raise ConfigError("`patience` needs `valid`: without it nothing is evaluated.")
+    started = now(settings.clock)
     run = _Run(model, data, objective, settings, valid, folder, notes)
+    run.fit.setup = run.fit.seconds = spent + now(settings.clock) - started
     with run.held():
         run.resume()
-        run.train(progress=progress)
+        run.train(progress=shows(progress))
     fill(named_tensors(model), run.learner.result())
     model.eval()
+    _warn_if_busy(run.fit, settings, model.device)
     return run.fit
+
+
+def now(clock: Clock) -> float:
+    """Returns the seconds of a clock."""
+    return process_time() if clock == "processor" else perf_counter()
+
+
+def verdict(fit: Fit) -> str:
+    """Returns in a sentence whether a training has converged; "" if nothing was held out.
+
+    Example:
+        >>> verdict(Fit(step=200, seconds=14.8, best=1.068, best_seconds=13.1, ending="plateau"))
+        'Converged after 15 s and 200 steps: held-out loss best 1.068 at 13 s.'
+    """
+    if fit.best is None:
+        return ""
+    after = f"after {fit.seconds:.0f} s and {fit.step:,} steps"
+    best = f"held-out loss best {fit.best:.3f} at {fit.best_seconds:.0f} s"
+    if fit.ending == "budget" and fit.improving:
+        return f"Still improving {after}: {best}, and more minutes would pay."
+    return f"Converged {after}: {best}."
+
+
+def _warn_if_busy(fit: Fit, settings: TrainingSettings, device: torch.device) -> None:
+    """Warns where other work on the machine took the time of a training, which was cut short."""
+    seconds = fit.seconds - fit.setup
+    by_wall = fit.ending == "budget" and settings.minutes is not None and settings.clock == "wall"
+    if device.type != "cpu" or not by_wall or not fit.improving or seconds < BUSY_FROM:
+        return
+    if fit.computed < BUSY * seconds:
+        warnings.warn(
+            f"The machine was busy: training computed for {fit.computed:.0f} of {seconds:.0f} "
+            "seconds and was still improving when its time was up; give it more `minutes`, or "
+            'clock="processor".',
+            AnyOrderWarning,
+            stacklevel=2,
+        )
 
 
 class _Run:
@@ -170,6 +241,7 @@ class _Run:
         self.interrupts = Interrupts(patient=not self.team.is_alone)
         self.fit = Fit()
         self.saved = self.logged = replace(self.fit)
+        self.curve = torch.zeros(0)  # held-out losses (evaluations, rows)
         self.window = torch.zeros(2, device=self.team.device)  # losses and norms not yet logged
         self.unlogged = 0
         self.speed = 0.0  # rows a second
@@ -193,6 +265,7 @@ class _Run:
         (described, _), (document, tensors) = pairs
         self._check_same({**document, "model": described}, folder.folder)
         self.learner.load(tensors)
+        self.curve = tensors.get(CURVE, self.curve)
         self.fit = Fit(**document["fit"])
         loss, norm, self.unlogged = document["window"]
         self.window[0] = loss if self.team.is_first else 0.0
@@ -212,7 +285,7 @@ class _Run:
         with closing(self.metrics), self.line, self.interrupts:
             try:
                 while not self._is_over():
-                    with self.interrupts.shield():
+                    with self.interrupts.shield(), self._timed():
                         self._step()
             except KeyboardInterrupt:
                 with self.interrupts.deaf():
@@ -232,14 +305,17 @@ class _Run:
         """Agrees with the other processes, evaluates and saves if due; tests for the end."""
         self._agree()
         fit, settings = self.fit, self.settings
-        spent = self._share() >= 1
+        spent = self._share() >= end_of(fit.plateau)
         due = spent or _is_multiple(fit.step, settings.evaluate_every)
         if self.valid is not None and due and fit.evaluated < fit.step:
-            self._evaluate(self.valid)
+            with self._timed():
+                self._evaluate(self.valid)
         if settings.patience is not None and fit.stale >= settings.patience:
             fit.ending = "patience"
+        elif spent:
+            fit.ending = "budget" if end_of(fit.plateau) == 1 else "plateau"
         else:
-            fit.ending = "budget" if spent else None
+            fit.ending = None  # of a constant schedule that is trained longer
         if fit.ending is not None and self.unlogged:
             self._log(*self._sums())
         is_new = (fit.step, fit.evaluated) != (self.saved.step, self.saved.evaluated)
@@ -254,12 +330,23 @@ class _Run:
             self.is_agreed = True
             raise KeyboardInterrupt
 
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Counts the time of a block."""
+        fit, clock, computed = self.fit, self.settings.clock, process_time()
+        start = now(clock)
+        yield
+        fit.seconds += now(clock) - start
+        fit.computed += process_time() - computed
+
     def _step(self) -> None:
-        start, fit, settings = self._now(), self.fit, self.settings
+        fit, settings = self.fit, self.settings
         with self._scoped_seed(f"dropout of process {self.team.rank}"):
             batches = list(self._batches())
             self.is_whole = False
-            rate = learning_rate(settings, fit.step, fit.seconds)
+            rate = learning_rate(
+                settings, fit.step, fit.seconds, setup=fit.setup, plateau=fit.plateau
+            )
             with denormals_flushed():
                 loss, norm = self.learner.learn(batches, rate)
         fit.step += 1
@@ -267,14 +354,8 @@ class _Run:
         self.window += torch.stack([loss, norm])
         self.unlogged += 1
         self.is_whole = True
-        # Reading the loss waits for the device: that time counts as training.
-        sums = self._sums() if _is_multiple(fit.step, settings.log_every) else None
-        fit.seconds += self._now() - start
-        if sums is not None:
-            self._log(*sums)
-
-    def _now(self) -> float:
-        return process_time() if self.settings.clock == "processor" else perf_counter()
+        if _is_multiple(fit.step, settings.log_every):
+            self._log(*self._sums())  # waits for the device
 
     def _batches(self) -> Iterator[MicroBatch]:
         return micro_batches(
@@ -323,17 +404,31 @@ class _Run:
         fit = self.fit
         self._sums()  # refuses to evaluate weights that diverged
         with self._scoped_seed("valid"), self.learner.answering(self.interrupts.shield) as model:
-            (value,) = self.team.greatest(float(valid(model)))
+            losses = torch.as_tensor(valid(model), dtype=torch.float64).flatten().cpu()
+        (value,) = self.team.greatest(float(losses.mean()))
         if math.isnan(value):
             raise ConfigError(f"`valid` returned NaN at step {fit.step}: lower `learning_rate`.")
         with self.interrupts.shield():
             fit.held_out, fit.evaluated, fit.stale = value, fit.step, fit.stale + 1
             if fit.best is None or value < fit.best:
-                if self.settings.patience is not None:
+                if self.settings.patience is not None or self.settings.schedule == "trapezoid":
                     self.learner.keep_best()
                 fit.best, fit.best_step, fit.stale = value, fit.step, 0
+                fit.best_seconds = fit.seconds
+            if len(losses) > 1:
+                self._watch(losses)
         self.metrics.write(fit.step, held_out=value, seconds=fit.seconds)
         self._show()
+
+    def _watch(self, losses: Tensor) -> None:
+        """Adds an evaluation to the curve, and notes where it stopped improving."""
+        fit, before = self.fit, self.curve
+        self.curve = torch.cat([before.view(-1, len(losses)), losses[None].float()])
+        gain = late_gain(self.curve)
+        (stopped,) = self.team.greatest(float(gain is not None and gain < SIGNIFICANT))
+        fit.improving = not stopped
+        if stopped and self.settings.schedule == "trapezoid" and fit.plateau is None:
+            fit.plateau = self._share()
 
     def _show(self) -> None:
         fit, share, speed = self.fit, self._share(), self.speed
@@ -351,6 +446,8 @@ class _Run:
         if self.folder is None or not (self.team.is_first or self.settings.sharding == "fsdp"):
             return
         weights, state = self.learner.result(), self.learner.state()
+        if len(self.curve):
+            state[CURVE] = self.curve
         document = {**self.identity, "fit": asdict(self.fit), "window": window}
         if self.team.is_first:
             pairs = {"model": Pair(self.described, weights), "training": Pair(document, state)}
@@ -371,7 +468,26 @@ class _Run:
             )
 
     def _share(self) -> float:
-        return share_done(self.settings, self.fit.step, self.fit.seconds)
+        fit = self.fit
+        return share_done(self.settings, fit.step, fit.seconds, setup=fit.setup)
+
+
+def late_gain(curve: Tensor) -> float | None:
+    """Returns the gain of the last third of the evaluations over the third before.
+
+    It is in standard errors of the differences, which are paired over the rows: of so many rows
+    the loss itself is known far less well. None means that it is too early to tell.
+
+    Args:
+        curve: Held-out losses. Shape ``(evaluations, rows)``.
+    """
+    third = max(SMOOTHED, len(curve) // 3)
+    if len(curve) < 2 * third:
+        return None
+    before, after = curve[-2 * third : -third].mean(dim=0), curve[-third:].mean(dim=0)
+    gains = (before - after).double()
+    error = gains.std() / len(gains) ** 0.5
+    return float(gains.mean() / error.clamp(min=TINY))
 
 
 def _check_types(model: object, data: object, objective: object, settings: object) -> None:

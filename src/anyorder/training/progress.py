@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,6 +14,13 @@ from typing import Any, Self
 from anyorder.saving.checkpoint import replace_text
 
 log = logging.getLogger(__name__)
+
+
+def shows(progress: bool | None) -> bool:
+    """Returns whether progress is shown: as said, or by default in terminals and notebooks."""
+    if progress is not None:
+        return progress
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class Metrics:

@@ -22,7 +22,7 @@ from anyorder.errors import (
     check_seed,
 )
 
-Schedule = Literal["constant", "linear", "cosine"]
+Schedule = Literal["constant", "linear", "cosine", "trapezoid"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Sharding = Literal["none", "fsdp"]
 Clock = Literal["wall", "processor"]
@@ -36,6 +36,19 @@ MACHINE_FIELDS = frozenset(
 LONGEST_WARMUP = 0.1
 """Greatest fraction of `minutes` that warmup may take: where steps are slow, a hundred of them may
 be all there is time for."""
+
+DECAY = 0.5
+"""Share of the time that the trapezoid's decay takes. At equal steps it is ahead of the cosine on
+adult, and not significantly different on penguins and abalone."""
+
+LEAST_TRAINED = 0.2
+"""Least share of `minutes` for the steps themselves, however long the set-up took."""
+
+SECONDS = 60
+"""Seconds of a minute."""
+
+INSTANT = 1e-9
+"""Least budget, in seconds, that a share is computed of."""
 
 NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that several processes need: their rank, and where they meet."""
@@ -51,13 +64,15 @@ class TrainingSettings:
         batch: Rows of a step, over all processes and micro-batches.
         steps: Budget in steps. With this budget alone, a resumed run is bit for bit the same as an
             undisturbed one.
-        minutes: Budget in minutes of training; evaluations and checkpoints do not count.
+        minutes: Budget in minutes, in all: evaluations, checkpoints and what was spent before the
+            first step count.
         clock: Clock of `minutes`: "wall", or "processor" for the time that this process spent
             computing, which is fair to models that are compared on a busy machine.
         learning_rate: Greatest learning rate.
         warmup: Steps over which the rate rises from zero; at most a tenth of a budget in minutes.
-        schedule: The rate after that: "constant", or "linear" or "cosine" decay to zero at the end
-            of the budget.
+        schedule: The rate after that: "constant"; "linear" or "cosine" decay to zero at the end of
+            the budget; or "trapezoid": constant until half of the budget is spent, or held-out
+            loss has stopped improving, then linear decay for as long. It returns the best weights.
         betas: Betas of AdamW.
         weight_decay: Weight decay of AdamW; not applied to biases, norms and embeddings.
         clip: Greatest norm of the gradient, or None.
@@ -183,10 +198,11 @@ def training_settings(
         random_state: Seed of everything random in training; None is 0.
         minutes: Budget of training time in place of that of `default`.
         settings: All settings of training, in place of `default`, `minutes` and `random_state`.
-        progress: If True, a line shows how training goes.
+        progress: Whether a line shows how training goes; None shows it in terminals and notebooks.
         device: Device of the training; see `check_device`.
     """
-    check_flag("progress", progress)
+    if progress is not None:
+        check_flag("progress", progress)
     check_device(device)
     seed = 0 if random_state is None else check_seed(random_state, "random_state")
     if minutes is not None:
@@ -203,25 +219,78 @@ def training_settings(
     return settings
 
 
-def share_done(settings: TrainingSettings, step: int, seconds: float) -> float:
-    """Returns the fraction of the budget that is spent: the greater one of two budgets."""
+def share_done(
+    settings: TrainingSettings, step: int, seconds: float, *, setup: float = 0.0
+) -> float:
+    """Returns the fraction of the budget that is spent: the greater one of two budgets.
+
+    Of the seconds, `setup` were spent before the first step; the steps have the rest.
+    """
     by_steps = step / settings.steps if settings.steps else 0.0
-    by_time = seconds / (60 * settings.minutes) if settings.minutes else 0.0
-    return max(by_steps, by_time)
+    if not settings.minutes:
+        return by_steps
+    rest = max(SECONDS * settings.minutes - setup, INSTANT)
+    return max(by_steps, (seconds - setup) / rest)
 
 
-def learning_rate(settings: TrainingSettings, step: int, seconds: float) -> float:
-    """Returns the learning rate of the step after `step` steps."""
+def leaving(settings: TrainingSettings, spent: float, share: float = 1.0) -> float:
+    """Returns the seconds to count as spent, so that a share of the rest of the minutes is left.
+
+    At least `LEAST_TRAINED` of the minutes are taken to be left.
+
+    Example:
+        >>> leaving(TrainingSettings(minutes=1), 20), leaving(TrainingSettings(minutes=1), 20, 0.5)
+        (20.0, 40.0)
+        >>> leaving(TrainingSettings(minutes=1), 90)
+        48.0
+    """
+    if settings.minutes is None:
+        return spent
+    budget = SECONDS * settings.minutes
+    return budget - share * max(budget - spent, LEAST_TRAINED * budget)
+
+
+def learning_rate(
+    settings: TrainingSettings,
+    step: int,
+    seconds: float,
+    *,
+    setup: float = 0.0,
+    plateau: float | None = None,
+) -> float:
+    """Returns the learning rate of the step after `step` steps.
+
+    Args:
+        settings: Settings of the training.
+        step: Number of steps done.
+        seconds: Seconds spent, of which `setup` were before the first step.
+        setup: See `share_done`.
+        plateau: Share of the budget at which held-out loss stopped improving, if it has.
+    """
     rate = settings.learning_rate
+    done = share_done(settings, step, seconds, setup=setup)
     if step < settings.warmup:
-        by_time = seconds / (60 * LONGEST_WARMUP * settings.minutes) if settings.minutes else 0.0
+        by_time = done / LONGEST_WARMUP if settings.minutes else 0.0
         rate *= min(1.0, max((step + 1) / settings.warmup, by_time))
-    done = min(share_done(settings, step, seconds), 1)
+    done = min(done, 1)
     if settings.schedule == "linear":
         rate *= 1 - done
     if settings.schedule == "cosine":
         rate *= (1 + math.cos(math.pi * done)) / 2
+    if settings.schedule == "trapezoid":
+        end = end_of(plateau)
+        rate *= min(1.0, max(0.0, end - done) / (DECAY * end))
     return rate
+
+
+def end_of(plateau: float | None) -> float:
+    """Returns the share of the budget at which a training ends: decay is `DECAY` of its time.
+
+    Example:
+        >>> end_of(None), end_of(0.1), end_of(0.9)
+        (1.0, 0.2, 1.0)
+    """
+    return 1.0 if plateau is None else min(1.0, plateau / (1 - DECAY))
 
 
 def low_precision(precision: Precision, device_type: str) -> torch.dtype | None:
