@@ -97,3 +97,22 @@ def test_features_are_selected_and_joined_with_their_messages():
     picked = whole[torch.tensor([1, 0]), torch.tensor([0, 1])]
     assert torch.equal(flat(picked.prior), numbers[[1, 0], [0, 1], 5:])
     assert Features(numbers)[0].prior is None
+
+
+def test_messages_are_kept_for_queries_that_are_asked_again(model, x, generator, monkeypatch):
+    kind = torch.rand(30, 4, generator=generator)
+    parts = {"query": kind < 0.5, "given": kind > 0.7}
+    expected, kept, asked = log_prob(model, x, **parts), {}, []
+    along = Votes.along
+    monkeypatch.setattr(Votes, "along", lambda *a, **k: asked.append(1) or along(*a, **k))
+    with model.network.remembering(kept):
+        first = log_prob(model, x, **parts)
+        calls = len(asked)
+        again = log_prob(model, x, **parts)
+        assert len(asked) == calls > 0
+        log_prob(model, 1 - x, **parts)
+        assert len(asked) == 2 * calls
+    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(again, expected)
+    log_prob(model, x, **parts)
+    assert len(asked) == 3 * calls

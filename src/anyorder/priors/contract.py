@@ -1,14 +1,9 @@
 r"""Contract of priors: models fitted in seconds that answer p(x_i | x_e) in closed form.
 
-A prior knows frequencies, lines and clusters from few rows, where a network needs many. The network
-is trained beside it, and the heads join its `PriorMessage` with what the network says, by how many
-variables k are known,
-
-    logits = f + fade(k) * (log prior - f) + gate(k) * network,
-    p(v) = fade(k) sum_z w_z N(v; m_z, s_z^2) + (1 - fade(k)) network(v),
-
-with f the log frequencies, and fade = 1, gate = 0 for k = 0 and 1, so that with little evidence the
-answer is the prior's; see `heads/with_prior.py`.
+A prior knows frequencies, relations and clusters from few rows, where a network needs many. The
+network is trained beside it, and the heads join its `PriorMessage` with what the network says. With
+nothing or one variable known, the answer about a category is the prior's; see
+`heads/with_prior.py`.
 
 To add a prior, write a `Prior` with two methods and name it where a model is built:
 
@@ -18,9 +13,9 @@ To add a prior, write a `Prior` with two methods and name it where a model is bu
 The methods `encode`, `tell` and `along` have slow defaults, which call `ask` with all that is known
 by then. Override them where there is something faster:
 
+- latent trees: belief propagation along the path; see `latent_tree.py` and `trees.py`;
 - latent classes: one cumulative sum a path; see `latent_classes.py`;
-- normal mixtures: one Cholesky decomposition a path and component; see `normals.py`;
-- trees: belief propagation; each prefix of a path is a row of the batch, which the default does.
+- normal mixtures: one Cholesky decomposition a path and component; see `normals.py`.
 
 A row must not see itself: priors have read the rows that the network is trained on, and the network
 would learn to trust them too much. While ``self.training`` is set, `along` gives the message of a
@@ -298,11 +293,12 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         self.schema, self.network, self.prior = schema, network, prior
         self.width, self.asks_many = network.width, network.asks_many
         self.always = len(schema) - schema.num_variables  # context is known
+        self._remembered: dict[tuple[bytes, ...], PriorMessage] | None = None
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Features and messages of every factor; see `PathNetwork.forward`."""
         path: PathFeatures = self.network(x, query, given, rank)
-        message = self.prior.along(x, query=query, given=given, rank=rank)
+        message = self._along(x, query, given, rank)
         known = self._known(given)[path.row] + path.step
         found = self._counted(message[path.row, path.target], known)
         return path._replace(prior=found)
@@ -329,6 +325,26 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         state.prior = self.prior.tell(state.prior, variables.expand_as(values), values)
         state.known = state.known + values.shape[1]
         return state
+
+    @contextmanager
+    def remembering(self, messages: dict[tuple[bytes, ...], PriorMessage]) -> Iterator[None]:
+        """Keeps messages about paths, for queries that are asked again after some training.
+
+        A prior does not change while the network beside it is trained.
+        """
+        self._remembered = messages
+        try:
+            yield
+        finally:
+            self._remembered = None
+
+    def _along(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
+        if self._remembered is None:
+            return self.prior.along(x, query=query, given=given, rank=rank)
+        key = tuple(part.cpu().numpy().tobytes() for part in (x, query, given, rank))
+        if key not in self._remembered:
+            self._remembered[key] = self.prior.along(x, query=query, given=given, rank=rank)
+        return self._remembered[key]
 
     def _known(self, given: Tensor) -> Tensor:
         return given.sum(dim=1) + self.always

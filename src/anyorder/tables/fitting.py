@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, any_queries
 from anyorder.lattice.query_samplers import row_masses
-from anyorder.networks.contracts import MaskedNetwork, PathNetwork
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork, PriorMessage
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
@@ -458,11 +458,14 @@ def _surprise(data: TableData, query: Tensor, given: Tensor, *, copies: int = 1)
     equal = torch.ones(len(query), dtype=torch.float64)
     weights = equal if data.weights is None else data.weights
     cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
+    messages: dict[tuple[bytes, ...], PriorMessage] = {}
 
     def surprise(model: AnyOrderModel) -> Tensor:
         network = getattr(model, "network", None)
-        prior = network.prior if isinstance(network, NetworkWithPrior) else None
-        with nullcontext() if prior is None else prior.leaving_out():
+        with ExitStack() as stack:
+            if isinstance(network, NetworkWithPrior):
+                stack.enter_context(network.prior.leaving_out())
+                stack.enter_context(network.remembering(messages))
             logs = log_prob(model, data.x, query=query, given=given).cpu()
         losses = (-weights * logs / cells / math.log(2)).view(copies, -1).sum(dim=0)
         return losses * len(losses)

@@ -127,10 +127,11 @@ class TableModel(TableAnswers, Parameters):
             the first two lists of column names. A law is over the columns that can be queried, in
             the order of the frame, whatever `order` is.
         context: Columns that are always given and never queried.
-        order: Columns that come first in the canonical order; the others follow as they stand.
-            Or "complete" (the most complete columns first), "dependence" (dependent columns follow
+        order: Columns that come first in the canonical order; the others follow as they stand. Or
+            "complete" (the most complete columns first), "dependence" (dependent columns follow
             each other) or "learned" (the order along which a model of random orders predicts
-            held-out rows best; a quarter of the time goes into that model).
+            held-out rows best; a quarter of the time goes into that model). None is "dependence"
+            where the prior is a tree, and else the order of the frame.
         types: Types of columns by name, where values do not tell: "number", "category", "boolean",
             "datetime", "dmy" or "mdy" (dates with the day or the month first) or "ignore".
         missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
@@ -138,7 +139,7 @@ class TableModel(TableAnswers, Parameters):
             allows them to depend on what is observed, by imputing them repeatedly in training.
         network: "perceptron" and "path", a Transformer, answer a query in one pass; "auto" is the
             first up to 256 columns, and the second beyond; "mlp" is the masked perceptron of ACE;
-            None is the prior alone, latent classes over all columns, fitted in seconds.
+            None is the prior alone, a latent tree or latent classes, fitted in seconds.
         streams: Streams of a Transformer: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
         layers: Number of blocks; None is 2 for a perceptron and 3 for others.
