@@ -70,19 +70,11 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "one_stream": {"network": "path", "streams": 1},
     "mlp": {"network": "mlp"},
     "no_prior": {"prior": False},
+    "prior_alone": {"network": None},
 }
 """Variants of our model: their options besides the defaults."""
 
 TRUTH = "truth"
-
-TRIAL = 0.1
-"""Share of the budget of the trial fit that finds how much of it is not training."""
-
-MARGIN = 0.95
-"""Share of the budget that is aimed at: CPU times of short fits vary by some percent."""
-
-LEAST_TRAINING = 0.02
-"""Least share of the budget for training, where the rest of `fit` takes longer than the budget."""
 
 app = App(name="known_networks", help=__doc__)
 
@@ -107,7 +99,8 @@ def measure(
 
     Args:
         truths: Known distributions; all by default.
-        variants: Variants of our model: TableModel (the default), path, one_stream, mlp, no_prior.
+        variants: Variants of our model: TableModel (the default), path, one_stream, mlp, no_prior,
+            prior_alone.
         seconds: CPU seconds of each fit of our model, in all.
         seeds: Seeds of our model; 0 by default.
         train_rows: Number of training rows.
@@ -172,32 +165,21 @@ def ours(
     """Fits our model with each seed, and yields its answers."""
     frame = known.frame(known.train)
     console = progress_console()
-    with console.status("Timing a short fit ..."), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # Evidence outside the training range is for the score to judge.
         warnings.simplefilter("ignore")
-        minutes = training_minutes(frame, options, seconds)
         for seed in seeds:
             with console.status(f"Fitting, seed {seed} ..."):
-                model, spent = fitted(frame, {**options, "minutes": minutes, "random_state": seed})
+                model, spent = fitted(frame, options, minutes=seconds / 60, random_state=seed)
                 yield answered(known, model, spent)
 
 
-def training_minutes(frame: pd.DataFrame, options: Mapping[str, Any], seconds: float) -> float:
-    """Returns the training budget with which the whole of `fit` takes so many CPU seconds.
-
-    `TableModel(minutes=)` does not count the prior, the evaluations and the reading of the frame.
-    Two short fits, of one step and of `TRIAL` of the budget, tell these.
-    """
-    start = fitted(frame, {**options, "max_steps": 1})[1]
-    trial = fitted(frame, {**options, "minutes": TRIAL * seconds / 60})[1]
-    ratio = max(1.0, (trial - start) / (TRIAL * seconds))
-    return max((MARGIN * seconds - start) / ratio, LEAST_TRAINING * seconds) / 60
-
-
-def fitted(frame: pd.DataFrame, options: Mapping[str, Any]) -> tuple[TableModel, float]:
+def fitted(
+    frame: pd.DataFrame, options: Mapping[str, Any], **others: Any
+) -> tuple[TableModel, float]:
     """Returns a fitted model, and the CPU seconds of its fit."""
     start = time.process_time()
-    model = TableModel(clock="processor", **options).fit(frame)
+    model = TableModel(clock="processor", **options, **others).fit(frame)
     return model, time.process_time() - start
 
 

@@ -286,15 +286,22 @@ def test_known_location_is_reproducible_and_scores_marginals():
     assert (scores.divergence[0, sizes_asked["all"]] > 0).all()
 
 
-def test_the_budget_counts_all_of_fit(monkeypatch):
-    def fitted(_frame, options):
-        training = 0.01 if "max_steps" in options else 60 * options["minutes"]
-        return None, 3.0 + 1.25 * training
+def test_the_budget_is_that_of_fit_in_processor_time(monkeypatch):
+    asked = []
 
-    monkeypatch.setattr(known_networks, "fitted", fitted)
-    minutes = known_networks.training_minutes(None, {}, 60.0)
-    assert fitted(None, {"minutes": minutes})[1] == pytest.approx(0.95 * 60, abs=0.3)
-    assert known_networks.training_minutes(None, {}, 1.0) == pytest.approx(0.02 / 60)
+    class Model:
+        def __init__(self, **options):
+            asked.append(options)
+
+        def fit(self, _frame):
+            return self
+
+    monkeypatch.setattr(known_networks, "TableModel", Model)
+    monkeypatch.setattr(known_networks, "answered", lambda *_: None)
+    known = known_location(location(), Sizes(train_rows=20, test_rows=4, questions=2))
+    assert list(known_networks.ours(known, {"members": 1}, 90.0, [3, 4])) == [None, None]
+    common = {"members": 1, "minutes": 1.5, "clock": "processor"}
+    assert asked == [{**common, "random_state": seed} for seed in (3, 4)]
 
 
 @pytest.fixture
