@@ -58,7 +58,7 @@ READ, AT_ONCE = 20_000, 2**24
 """Most rows that are read, and most triples of column, row and state at a time; frequencies and
 means are of all rows."""
 
-BATCH, EPOCHS, FEWEST_STEPS = 64, 4, 200
+BATCH, EPOCHS, FEWEST_STEPS = 64, 4, 100
 """Rows of a batch, rounds over all rows, and the fewest batches."""
 
 AT_LAST = 2

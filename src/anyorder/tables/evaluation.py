@@ -102,7 +102,7 @@ class Skill:
 def column_skill(
     model: AnyOrderModel, table: TableSchema, x: Tensor, missing: Tensor
 ) -> list[Skill]:
-    """Returns the skill in each column with a value in some row."""
+    """Returns the skill in each column with a value in some row, in the order of the frame."""
     found = []
     for place, column in enumerate(table.query):
         rows = (~missing[:, place]).nonzero().squeeze(1)
@@ -123,7 +123,7 @@ def column_skill(
             errors = (guesses != truth).astype(float)
             alone = (levels[counts.argmax()] != truth).astype(float)
         found.append(_skill(column.name, unit, errors, alone))
-    return found
+    return sorted(found, key=lambda one: table.layout.index(one.column))
 
 
 def _skill(name: str, unit: Unit, errors: FloatArray, alone: FloatArray) -> Skill:

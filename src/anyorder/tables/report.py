@@ -165,11 +165,12 @@ def _plottable(table: TableSchema, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _related(model: TableModel, x: Tensor, missing: Tensor) -> list[str]:
-    """Returns the most dependent columns, in the order of the table."""
+    """Returns the most dependent columns, in the order of the frame."""
     asked = len(model.table_.query)
     levels = [variable.num_levels for variable in model.table_.schema][:asked]
     information = dependence(x[:COMPARED, :asked], ~missing[:COMPARED], levels)
     there = ~missing.all(dim=0)  # a file may lack columns
     best = information.sum(dim=1).masked_fill(~there, -torch.inf).argsort(descending=True)
     best = best[: min(PAIRED, int(there.sum()))]
-    return [model.table_.names[place] for place in sorted(best.tolist())]
+    names = [model.table_.names[place] for place in best.tolist()]
+    return sorted(names, key=model.table_.layout.index)
