@@ -19,8 +19,8 @@ from anyorder.lattice.masks import UniformCardinality
 from anyorder.saving.checkpoint import load_model, load_saved, save_model
 from anyorder.training.batches import Rows, micro_batches, scoped_seed
 from anyorder.training.distributed import Team
-from anyorder.training.learner import Learner
-from anyorder.training.loop import Interrupts, Stopped, denormals_flushed, fit, is_flushing
+from anyorder.training.learner import Learner, denormals_flushed, is_flushing
+from anyorder.training.loop import Interrupts, Stopped, fit
 from anyorder.training.losses import ArdmLoss, MacLoss, Objective
 from anyorder.training.progress import Metrics, ProgressLine
 from anyorder.training.settings import (

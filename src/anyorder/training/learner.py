@@ -24,6 +24,9 @@ AVERAGE_START = 10
 UNDECAYED = (nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 """Modules without weight decay."""
 
+DENORMAL = 1e-40
+"""A denormal float32."""
+
 
 class SummedLoss(nn.Module):
     """The loss of a micro-batch as a module: DDP and FSDP hook into `forward`."""
@@ -199,3 +202,24 @@ def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         raise CheckpointError(f'The checkpoint and the model differ in "{odd}".')
     for name, tensor in tensors.items():
         tensor.copy_(like(values[name], tensor))
+
+
+@contextmanager
+def denormals_flushed() -> Iterator[None]:
+    """Computes with zeros in place of denormal numbers, in this thread.
+
+    Where attention is sharp, gradients underflow to denormal floats (below 1e-38), which a CPU
+    computes in microcode: a step of a trained masked network on text took twice its time. They do
+    not change a sum with any other number.
+    """
+    before = is_flushing()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def is_flushing() -> bool:
+    """Tests whether denormal numbers are computed as zeros."""
+    return not torch.tensor(DENORMAL).mul(1).item()

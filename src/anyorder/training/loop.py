@@ -41,7 +41,7 @@ from anyorder.training.batches import (
     scoped_seed,
 )
 from anyorder.training.distributed import Team
-from anyorder.training.learner import Learner
+from anyorder.training.learner import Learner, denormals_flushed
 from anyorder.training.losses import Objective
 from anyorder.training.progress import Metrics, ProgressLine, shows
 from anyorder.training.settings import (
@@ -87,9 +87,6 @@ IMPATIENCE = 5.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The signals that stop a training: Ctrl-C, and the one that schedulers send before a kill."""
-
-DENORMAL = 1e-40
-"""A denormal float32."""
 
 
 @dataclass
@@ -582,24 +579,3 @@ class Interrupts:
             raise KeyboardInterrupt
         self._asked_at = self._asked_at if self.asked else monotonic()
         self.asked = True
-
-
-@contextmanager
-def denormals_flushed() -> Iterator[None]:
-    """Computes with zeros in place of denormal numbers, in this thread.
-
-    Where attention is sharp, gradients underflow to denormal floats (below 1e-38), which a CPU
-    computes in microcode: a step of a trained masked network on text took twice its time. They do
-    not change a sum with any other number.
-    """
-    before = is_flushing()
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
-
-
-def is_flushing() -> bool:
-    """Tests whether denormal numbers are computed as zeros."""
-    return not torch.tensor(DENORMAL).mul(1).item()
