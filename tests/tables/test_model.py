@@ -32,8 +32,7 @@ from anyorder.errors import (
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.query_laws import QueryList
 from anyorder.priors.contract import NetworkWithPrior
-from anyorder.priors.latent_classes import LatentClasses
-from anyorder.priors.levels import LevelPrior
+from anyorder.priors.latent_tree import LatentTree
 from anyorder.priors.normals import NormalPrior
 from anyorder.saving.checkpoint import SavedModel
 from anyorder.tables import fitting as table_fitting
@@ -788,9 +787,8 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
 def test_a_number_alone_has_no_guide_and_a_category_beside_it_has():
     frame = pd.DataFrame({"a": [1, 2, 3] * 20, "b": ["x", "y"] * 30})
     assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, NetworkWithPrior)
-    classes, prior = clone(QUICK).fit(frame).model_.network.prior.priors
-    assert isinstance(prior, LevelPrior)
-    assert isinstance(classes, LatentClasses)
+    (prior,) = clone(QUICK).fit(frame).model_.network.prior.priors
+    assert isinstance(prior, LatentTree)
     with pytest.raises(ConfigError, match="`prior` must be True or False"):
         clone(QUICK).set_params(prior="yes").fit(frame)
 

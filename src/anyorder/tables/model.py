@@ -130,8 +130,8 @@ class TableModel(TableAnswers, Parameters):
         order: Columns that come first in the canonical order; the others follow as they stand. Or
             "complete" (the most complete columns first), "dependence" (dependent columns follow
             each other) or "learned" (the order along which a model of random orders predicts
-            held-out rows best; a quarter of the time goes into that model). None is "dependence"
-            where the prior is a tree, and else the order of the frame.
+            held-out rows best; a quarter of the time goes into that model). None is the
+            order of the frame.
         types: Types of columns by name, where values do not tell: "number", "category", "boolean",
             "datetime", "dmy" or "mdy" (dates with the day or the month first) or "ignore".
         missing_values: Markers of missing values besides NaN and None, such as "?" or -999.
@@ -454,7 +454,7 @@ class TableModel(TableAnswers, Parameters):
                 order=None if order is None else [str(name) for name in _listed(order)],
             )
 
-        kind = self._default_order() if self.order is None else self.order
+        kind = self.order
         if not is_chosen(kind, frame.columns):
             return infer(self.order)
         # A run that is gone on with has its order already, and a search would find another.
@@ -488,11 +488,6 @@ class TableModel(TableAnswers, Parameters):
             make_folder(kept.parent)
             replace_text(kept, json.dumps(names))
         return table.ordered(names)
-
-    def _default_order(self) -> Order | None:
-        """Returns the order of the prior's tree, along which its paths are short, if it has one."""
-        has_tree = self.prior and self.network != "mlp" and self.head == "mixture"
-        return "dependence" if has_tree and isinstance(self.queries, str) else None
 
     def _split(
         self, table: TableSchema, frame: pd.DataFrame, weights: Tensor | None
