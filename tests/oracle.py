@@ -239,31 +239,6 @@ def bells_given(
     return [(w / total, *normal_given(c, s, known, target)) for w, c, s in parts]
 
 
-def class_weights(
-    shares: Sequence[float],
-    tables: Sequence[Sequence[Sequence[float]]],
-    normals: Sequence[tuple[Sequence[float], Sequence[Sequence[float]]]],
-    levels: dict[int, int],
-    numbers: dict[int, float],
-) -> list[float]:
-    """p(z | evidence) of latent classes, class by class.
-
-    Args:
-        shares: Share of each class.
-        tables: Probability of each level of each category, by class.
-        normals: Center and covariance of the numbers, by class.
-        levels: Known levels by category.
-        numbers: Known numbers by place.
-    """
-    found = []
-    for share, table, (center, covariance) in zip(shares, tables, normals, strict=True):
-        joint = share * normal_density(center, covariance, numbers)
-        for category, level in levels.items():
-            joint *= table[category][level]
-        found.append(joint)
-    return [part / sum(found) for part in found]
-
-
 def tree_beliefs(
     parent: Sequence[int],
     root: Sequence[float],

@@ -11,9 +11,7 @@ from anyorder.heads.mixture import Mixture
 from anyorder.heads.spline import Spline
 from anyorder.heads.with_prior import (
     SLIP,
-    WITHOUT_PRIOR,
     AtomTilt,
-    CategoricalWithPrior,
     DensitiesWithPrior,
     _fewer,
     mixture_at,
@@ -203,37 +201,3 @@ def test_atoms_and_elsewhere_start_from_how_often_they_are():
     torch.testing.assert_close(found[0], torch.tensor([2.5, 2.5, 1.5]) / 6.5, atol=1e-3, rtol=0)
     assert found[1, 0] / found[1, 2] == pytest.approx(4.5 / 2.5, abs=1e-2)
     assert found[1, 1] == 0
-
-
-def test_several_levels_start_from_how_often_they_are():
-    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
-    heads = CategoricalWithPrior(schema, width=3)
-    codes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
-    heads.count(codes, torch.ones(3, 2, dtype=torch.bool), torch.ones(3))
-    found = heads(nothing(2), torch.tensor([0, 1]), message_of(torch.zeros(2, 2))).log_probs.exp()
-    torch.testing.assert_close(found[1], torch.tensor([2.5, 0.5, 1.5]) / 4.5)
-    torch.testing.assert_close(found[0, :2], torch.tensor([0.5, 0.5]))  # of two the prior knows
-
-
-def test_in_training_some_questions_of_two_levels_are_answered_without_the_guide(generator):
-    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1, 2])))
-    heads = CategoricalWithPrior(schema, width=3)
-    numbers, variables = torch.randn(1000, 5, generator=generator), torch.arange(1000) % 2
-    features, message = numbers[:, :3], message_of(numbers[:, 3:])
-    with_prior = heads.eval()(features, variables, message).logits
-    by_itself = heads.without_prior(features, variables).logits
-    torch.manual_seed(0)
-    found = heads.train()(features, variables, message).logits
-    is_two, without = variables == 0, (found == by_itself).all(dim=1)
-    assert 200 < without[is_two].sum() < 300  # six deviations about half of 500
-    torch.testing.assert_close(found[~without], with_prior[~without])
-    assert not without[~is_two].any()
-
-
-def test_few_rows_leave_more_to_the_guide():
-    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1])))
-    heads = CategoricalWithPrior(schema, width=3)
-    for rows, expected in ((50, WITHOUT_PRIOR / 4), (1000, WITHOUT_PRIOR)):
-        codes = torch.zeros(rows, 2)
-        heads.count(codes, torch.ones_like(codes, dtype=torch.bool), torch.ones(rows))
-        assert heads.share.item() == pytest.approx(expected)

@@ -1,38 +1,99 @@
 """Latent trees: against all assignments of states, frequencies, and refits without a row."""
 
 import itertools
+import math
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import anyorder as ao
 from anyorder import Schema, Variable
 from anyorder.inference.model import AnyOrderModel
-from anyorder.priors import latent_tree
+from anyorder.inference.queries import log_prob
+from anyorder.priors import latent_tree, tree_fit, trees
 from anyorder.priors.contract import Prior
-from anyorder.priors.latent import FOLDS, UNSEEN, row_keys
-from anyorder.priors.latent_tree import LatentTree, TreeFit
+from anyorder.priors.latent_tree import FOLDS, LatentTree, row_keys
+from anyorder.priors.tree_fit import UNSEEN, TreeFit
 from anyorder.priors.trees import cut
 from tests.oracle import normal_density, tree_beliefs
-from tests.priors.test_latent_classes import (
-    ATOMS,
-    CATEGORIES,
-    NUMBERS,
-    SCHEMA,
-    density,
-    evidence_of,
-    mixed_frame,
-    sampled,
-    some_missing,
+
+ATOMS = (-1.0, 0.5)
+SCHEMA = Schema(
+    (
+        Variable.categorical("a", ["no", "yes"]),
+        Variable.continuous("u"),
+        Variable.categorical("b", [0, 1, 2]),
+        Variable.continuous("v"),
+        Variable.continuous("w", atoms=ATOMS),
+    )
 )
+CATEGORIES, NUMBERS = (0, 2, 4), (1, 3, 4)
+
+
+def sampled(rows, generator):
+    """Two clusters; w is often one of two values."""
+    z = (torch.rand(rows, generator=generator) < 0.4).float()
+    noise = torch.randn(rows, 3, generator=generator)
+    coins = torch.rand(rows, 3, generator=generator)
+    a = (coins[:, 0] < 0.2 + 0.6 * z).float()
+    b = (3 * coins[:, 1] ** (1 + z)).floor()
+    u = 2 * z - 1 + 0.4 * noise[:, 0]
+    v = 0.8 * noise[:, 0] + 0.3 * noise[:, 1] - z
+    w = torch.where(coins[:, 2] < 0.3, ATOMS[0], torch.where(coins[:, 2] < 0.6, ATOMS[1], z))
+    w = torch.where(coins[:, 2] < 0.6, w, noise[:, 2] + z)
+    return torch.stack([a, u, b, v, w], dim=1)
+
+
+def some_missing(x, generator):
+    have = torch.rand(x.shape, generator=generator) < 0.9
+    return x.masked_fill(~have, 0), have
+
+
+def evidence_of(row, known):
+    """Levels and numbers that are known, as the oracle has them."""
+    levels, numbers = {}, {}
+    for variable in known:
+        value = row[variable].item()
+        if variable in (0, 2):
+            levels[CATEGORIES.index(variable)] = int(value)
+        elif variable == 4 and value in ATOMS:
+            levels[2] = 1 + ATOMS.index(value)
+        else:
+            numbers[NUMBERS.index(variable)] = value
+            if variable == 4:
+                levels[2] = 0
+    return levels, numbers
+
+
+def density(message, value):
+    logs, means, log_deviations = message.states.double()  # of one edge
+    away = (value - means) / log_deviations.exp()
+    terms = logs - 0.5 * away.square() - log_deviations - 0.5 * math.log(2 * math.pi)
+    return terms.logsumexp(dim=-1).exp().item()
+
+
+def mixed_frame(rows=300, seed=0):
+    source = np.random.default_rng(seed)
+    kind = source.choice(["x", "y", "z"], rows, p=[0.5, 0.3, 0.2])
+    size = (kind == "x") + source.normal(size=rows).round(3)
+    return pd.DataFrame(
+        {
+            "kind": kind,
+            "flag": source.random(rows) < 0.2 + 0.6 * (kind == "y"),
+            "size": size,
+            "count": source.poisson(1 + 2.0 * (kind == "z")),
+        }
+    )
 
 
 @pytest.fixture
 def few_states(monkeypatch):
     """So few that all assignments can be listed."""
-    monkeypatch.setattr(latent_tree, "STATES", 3)
-    monkeypatch.setattr(latent_tree, "MOST_CODES", 3)
-    monkeypatch.setattr(latent_tree, "FEWEST_STEPS", 20)
+    monkeypatch.setattr(tree_fit, "STATES", 3)
+    monkeypatch.setattr(trees, "MOST_CODES", 3)
+    monkeypatch.setattr(tree_fit, "FEWEST_STEPS", 20)
 
 
 @pytest.fixture
@@ -49,7 +110,7 @@ def likelihoods(prior, levels, numbers):
     for variable in range(5):
         own = torch.ones(prior.states, dtype=torch.float64)
         if variable in CATEGORIES and CATEGORIES.index(variable) in levels:
-            start = int(prior.start[variable])
+            start = int(prior.columns.start[variable])
             own = own * tables[start + levels[CATEGORIES.index(variable)]]
         if variable in NUMBERS and NUMBERS.index(variable) in numbers:
             place = NUMBERS.index(variable)
@@ -85,7 +146,7 @@ def test_messages_are_those_of_all_assignments(prior, generator):
             found = prior.ask(prior.encode(row[None], given), torch.tensor([[target]]))[0, 0]
             weights = torch.tensor(beliefs[target], dtype=torch.float64)
             if target in CATEGORIES:
-                start, size = int(prior.start[target]), prior.sizes[target]
+                start, size = int(prior.columns.start[target]), prior.columns.sizes[target]
                 expected = tables[start : start + size] @ weights
                 torch.testing.assert_close(
                     found.levels[:size].exp().double(), expected, atol=1e-6, rtol=0
@@ -93,7 +154,7 @@ def test_messages_are_those_of_all_assignments(prior, generator):
             if target in NUMBERS:
                 place, value = NUMBERS.index(target), 0.3
                 if target == 4:  # of what is elsewhere
-                    weights = weights * tables[int(prior.start[4])]
+                    weights = weights * tables[int(prior.columns.start[4])]
                     weights = weights / weights.sum()
                 expected = sum(
                     float(weight)
@@ -118,11 +179,8 @@ def test_a_walk_has_the_message_of_every_step(prior, generator, training, shared
     rank = torch.rand(1 if shared else 30, 5, generator=generator).argsort(dim=1)
     fast = prior.along(x, query=query, given=given, rank=rank)
     slow = Prior.along(prior, x, query=query, given=given, rank=rank)
-    for name in ("levels", "location", "log_scale", "log_weights", "means", "log_deviations"):
+    for name in ("levels", "states"):
         found, expected = (getattr(part, name)[query] for part in (fast, slow))
-        if name != "levels":
-            is_number = prior.is_number.expand(30, -1)[query]
-            found, expected = found[is_number], expected[is_number]
         tolerance = 2e-3 if training else 1e-4  # single precision
         torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
@@ -180,7 +238,8 @@ def test_without_evidence_levels_have_their_frequencies_and_numbers_their_means(
         there = have[:, variable] & ~torch.isin(x[:, variable], torch.tensor(ATOMS))
         there = there if variable == 4 else have[:, variable]
         mean = (weights * x[:, variable])[there].sum() / weights[there].sum()
-        torch.testing.assert_close(found.location[variable], mean, atol=1e-5, rtol=1e-5)
+        logs, means, _ = found.states[variable]
+        torch.testing.assert_close(logs.exp() @ means, mean, atol=1e-5, rtol=1e-5)
 
 
 def test_every_message_sums_to_one(prior, generator):
@@ -206,12 +265,12 @@ def test_in_training_a_row_gets_the_message_of_a_fit_to_the_other_folds(generato
         told = prior.ask(prior.encode(x, given), every)
     torch.testing.assert_close(told.levels, mine.levels, atol=1e-4, rtol=1e-4)
     # The tree and the cuts are those of all rows; the parameters of a fold have not seen its rows.
-    cells = prior._cells(x, have, torch.ones(200).double())
-    levels = [0 if n else s for n, s in zip(prior.is_number.tolist(), prior.sizes, strict=True)]
-    codes, sizes = cut(x, have, levels)
+    cells = prior.columns.cells(x, have, torch.ones(200).double())
+    codes, sizes = cut(x, have, prior.columns.codes_of)
     for number in range(FOLDS):
         others = fold != number
-        expected = TreeFit(prior, cells.at(others), codes[others], sizes).fitted()
+        own = cells.at(others), codes[others], sizes
+        expected = TreeFit(prior.columns, prior.tree, *own, balanced=True).fitted()
         for found, part in zip(prior._folds, expected, strict=True):
             torch.testing.assert_close(found[number], part.float())
 
@@ -231,7 +290,7 @@ def test_few_rows_are_enough(rows, generator):
     prior = LatentTree(SCHEMA)
     prior.fit(x, torch.ones_like(x).bool())
     found = prior.train().alone()
-    assert all(part.isfinite().all() for part in (found.levels, found.location, found.log_scale))
+    assert all(part.isfinite().all() for part in (found.levels, found.states))
 
 
 def test_one_column_is_its_frequencies():
@@ -278,3 +337,102 @@ def test_a_tree_alone_agrees_with_itself_on_every_path_and_is_saved(tmp_path):
         assert parts == pytest.approx(joint, abs=2e-5)
     model.save(tmp_path)
     assert ao.TableModel.load(tmp_path).log_prob(rows) == pytest.approx(joint)
+
+
+def test_equal_rows_are_dealt_to_all_folds():
+    """Left out together, they would make what is common rare."""
+    schema = Schema((Variable.categorical("a", [0, 1]), Variable.categorical("b", [0, 1])))
+    x = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).repeat_interleave(torch.tensor([90, 10]), dim=0)
+    prior = LatentTree(schema)
+    prior.fit(x, torch.ones_like(x).bool())
+    folds = prior._dealt(x)
+    assert folds[:90].bincount(minlength=FOLDS).tolist() == [18] * FOLDS
+    assert folds[90:].bincount(minlength=FOLDS).tolist() == [2] * FOLDS
+    torch.manual_seed(0)
+    drawn = prior.train()._fold(x[:1].expand(1000, -1)).bincount(minlength=FOLDS)
+    assert (drawn - 200).abs().max() < 70
+    nothing = torch.zeros(100, 2, dtype=torch.bool)
+    every = torch.arange(2).expand(100, -1)
+    found = prior.ask(prior.encode(x, nothing), every).levels.exp()
+    torch.testing.assert_close(found[..., 0], torch.full((100, 2), 0.9), atol=0.01, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return ao.TableModel(network=None).fit(mixed_frame())
+
+
+def test_a_prior_alone_agrees_with_itself_on_every_path(alone):
+    frame, names = mixed_frame(20, seed=1), ["kind", "flag", "size", "count"]
+    joint = alone.log_prob(frame)
+    for size in (1, 2, 3):
+        for given in itertools.combinations(names, size):
+            query = [name for name in names if name not in given]
+            marginal = alone.log_prob(frame, query=list(given))
+            conditional = alone.log_prob(frame, query=query, given=list(given))
+            assert marginal + conditional == pytest.approx(joint, abs=2e-5)  # path, and ratio
+
+
+def test_a_prior_alone_sums_over_what_is_left_out(alone):
+    frame = mixed_frame(10, seed=2)
+    expected = np.exp(alone.log_prob(frame, query=["flag", "count"]))
+    by_levels = sum(
+        np.exp(alone.log_prob(frame.assign(kind=kind), query=["kind", "flag", "count"]))
+        for kind in "xyz"
+    )
+    assert by_levels == pytest.approx(expected, rel=1e-5)
+    model, place = alone.model_, alone.table_.schema.index("size")
+    x, _ = alone.table_.encode(frame)
+    query = torch.ones(4, dtype=torch.bool)
+    grid = torch.linspace(-12, 12, 4001)
+    many = x.repeat_interleave(len(grid), dim=0)
+    many[:, place] = grid.repeat(len(x))
+    logs = log_prob(model, many, query=query).view(len(x), -1)
+    mass = torch.trapezoid(logs.exp(), grid.double())
+    query[place] = False
+    marginal = log_prob(model, x, query=query).exp()
+    torch.testing.assert_close(mass, marginal, atol=0, rtol=1e-4)
+
+
+def test_a_prior_alone_is_saved(alone, tmp_path):
+    frame = mixed_frame(10, seed=3)
+    alone.save(tmp_path)
+    assert ao.TableModel.load(tmp_path).log_prob(frame) == pytest.approx(alone.log_prob(frame))
+    folder = tmp_path / "run"
+    ao.TableModel(network=None).fit(mixed_frame(), folder=folder)
+    assert ao.TableModel.load(folder).log_prob(frame) == pytest.approx(alone.log_prob(frame))
+    assert len(alone.sample(7, given={"kind": "x"}, random_state=0)) == 7
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_without_evidence_a_trained_model_has_the_frequencies(members, tmp_path):
+    frame = mixed_frame().astype({"flag": object})
+    frame.loc[::7, "flag"] = None
+    model = ao.TableModel(max_steps=30, layers=1, width=16, heads=2, members=members).fit(frame)
+    model.save(tmp_path)
+    for found in (model, ao.TableModel.load(tmp_path)):
+        for name in ("kind", "flag"):
+            counts = frame[name].value_counts() + UNSEEN
+            said = found.conditional(name).probabilities()
+            assert said.reindex(counts.index).to_numpy() == pytest.approx(
+                (counts / counts.sum()).to_numpy(), abs=1e-6
+            )
+    logs = model.log_prob(frame.iloc[:50])
+    assert np.isfinite(logs).all()
+
+
+def test_gaps_that_depend_on_what_is_seen_are_filled():
+    """The example of the mathematics: x2 = x1 in 0.9; seen in 0.9 if x1 = 0 and 0.1 if x1 = 1."""
+    source = np.random.default_rng(0)
+    x1 = source.integers(0, 2, 4000)
+    x2 = np.where(source.random(4000) < 0.9, x1, 1 - x1).astype(float)
+    seen = source.random(4000) < np.where(x1 == 0, 0.9, 0.1)
+    frame = pd.DataFrame({"x1": x1.astype(bool), "x2": np.where(seen, x2, np.nan)})
+    frame["x2"] = frame["x2"].astype("boolean")
+    model = ao.TableModel(network=None, missing="mar").fit(frame)
+    found = [model.conditional("x2", given=g).probabilities()[True] for g in (None, *given_x1())]
+    assert found == pytest.approx([0.5, 0.1, 0.9], abs=0.03)
+
+
+def given_x1():
+    return {"x1": False}, {"x1": True}

@@ -13,7 +13,6 @@ from anyorder.inference.queries import log_prob, sample, univariates
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.priors.contract import NetworkWithPrior, Prior
-from anyorder.priors.levels import default_prior
 from anyorder.priors.normal_mixture import READ
 from anyorder.priors.normals import NO_WEIGHT, NormalPrior, unread
 from tests.oracle import bells_given, normal_density
@@ -406,7 +405,7 @@ def test_states_are_expanded_and_selected(schema, x):
 def model_with_prior(kind, head, schema, x, units=None):
     torch.manual_seed(0)
     inner = kind(schema, layers=1, width=16, heads=2, positions="absolute", shared=False)
-    prior = default_prior(schema)
+    prior = NormalPrior(schema)
     network = NetworkWithPrior(schema, inner, prior)
     prior.fit(x, torch.ones_like(x, dtype=torch.bool), units=units)
     conditionals = MixedConditionals(
@@ -423,7 +422,7 @@ def test_an_untrained_model_knows_linear_relations(schema, x):
     model = model_with_prior(PathTransformer, "mixture", schema, x)
     given = torch.tensor([[True, True, True, False, True, True]]).expand(len(x), -1)
     logs = log_prob(model, x, query=~given, given=given)
-    said = model.network.prior.priors[0].along(x, query=~given, given=given, rank=torch.arange(6))
+    said = model.network.prior.along(x, query=~given, given=given, rank=torch.arange(6))
     prior = Mixture(*said[:, 3].components)
     # The bells of the head itself have a twentieth of the mass.
     assert float(logs.mean()) == pytest.approx(float(prior.log_prob(x[:, 3]).mean()), abs=0.05)
@@ -435,7 +434,7 @@ def test_draws_follow_the_guide(schema, x):
     drawn = sample(
         model, x[:1], query=~given, given=given, n=2000, generator=torch.Generator().manual_seed(0)
     )[0]
-    mean, log_deviation, *_ = slow(model.network.prior.priors[0], x[0], given[0], 3)
+    mean, log_deviation, *_ = slow(model.network.prior, x[0], given[0], 3)
     assert float(drawn[:, 3].mean()) == pytest.approx(mean, abs=0.3 * math.exp(log_deviation))
 
 

@@ -17,6 +17,7 @@ from anyorder.heads.with_prior import (
     LOOSE,
     SLIP,
     AtomTilt,
+    Gate,
     Head,
     continuous_conditionals,
     mixture_at,
@@ -177,8 +178,8 @@ class AtomicConditionals(Conditionals):
         schema: The variables.
         width: Size of the features.
         head: Kind of density.
-        components: Components of the prior's messages; None without a prior.
-        alone: True for the prior alone, without a network.
+        components: Components of the joint normals of the prior; None without a prior.
+        gated: True for a prior with a latent tree.
     """
 
     atoms: Tensor
@@ -192,7 +193,7 @@ class AtomicConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        alone: bool = False,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
@@ -202,10 +203,10 @@ class AtomicConditionals(Conditionals):
         if has_prior:
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
-        self.alone, has_prior = alone, has_prior and not alone
-        self.tilt = AtomTilt(len(schema), width=width) if has_prior and components else None
+        self.tilt = AtomTilt(len(schema), width=width) if components else None
+        self.gate = Gate(len(schema)) if gated else None
         self.elsewhere = continuous_conditionals(
-            schema, width=width, head=head, components=components, cautious=True, alone=alone
+            schema, width=width, head=head, components=components, cautious=True, gated=gated
         )
         padded = [[*v.atoms] + [torch.inf] * (most - len(v.atoms)) for v in schema]
         self.register_buffer("atoms", torch.tensor(padded), persistent=False)
@@ -247,17 +248,20 @@ class AtomicConditionals(Conditionals):
         """The conditionals of edges; see `Conditionals.forward`."""
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
-        if self.alone:
-            assert prior is not None
-            assert prior.levels is not None
-            # Elsewhere comes last.
-            logits = prior.levels[..., : atoms.shape[-1] + 1].roll(-1, dims=-1)
-        else:
-            logits = self.branches(features, variables).logits
+        logits = self.branches(features, variables).logits
         if self.tilt is not None:
             tilt = self.tilt(features, variables, prior, atoms=self.units, usual=self.usual)
             tilt = tilt.masked_fill(atoms.isinf(), 0)
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
+        if self.gate is not None:
+            assert prior is not None
+            assert prior.levels is not None
+            tree = prior.levels[..., : logits.shape[-1]].roll(-1, dims=-1)  # elsewhere comes last
+            if prior.known is None:
+                logits = tree
+            else:
+                own = logits.masked_fill(absent, NO_CHANCE).log_softmax(dim=-1)
+                logits = tree.lerp(own, self.gate(prior.known, variables)[..., None])
         logits = logits.masked_fill(absent, -torch.inf)
         elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
         return AtomicDistribution(Categorical(logits), atoms, elsewhere)

@@ -105,9 +105,6 @@ class MixedDistribution:
         return result.view(self.like.shape)
 
 
-Joined = Literal["heads", "gated", "alone"]
-
-
 class MixedConditionals(Conditionals):
     """Conditionals of the columns of a table.
 
@@ -115,9 +112,9 @@ class MixedConditionals(Conditionals):
         schema: The variables; those of the context are never asked and have none.
         width: Size of the features.
         head: Kind of densities.
-        components: Components of the prior's messages; None without a prior.
-        joined: How a prior is joined with the network: by the "heads" of each kind; with categories
-            "gated", so that with little evidence the answer is the prior's; or the prior "alone".
+        components: Components of the joint normals of the prior; None without a prior.
+        gated: True for a prior with a latent tree, whose is the answer where little is known. A
+            prior without one is that of a model of version 0.1.0, or of numbers alone.
     """
 
     def __init__(
@@ -127,11 +124,11 @@ class MixedConditionals(Conditionals):
         width: int,
         head: Head = "mixture",
         components: int | None = None,
-        joined: Joined = "heads",
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.head, self.components = schema, width, head, components
-        self.joined, self.has_prior = joined, components is not None
+        self.gated, self.has_prior = gated, components is not None
         asked = [variable for variable in schema if not variable.context]
         groups = _groups(asked)
         group, place = torch.zeros(2, len(asked), dtype=torch.long)
@@ -146,17 +143,17 @@ class MixedConditionals(Conditionals):
     def _conditionals(self, kind: Kind, variables: list[Variable]) -> Conditionals:
         part, width, components = Schema(tuple(variables)), self.width, self.components
         if kind == "categorical":
-            if self.joined != "heads":
+            if self.gated:
                 return GatedLevels(part, width=width)
             if components is not None:
                 return CategoricalWithPrior(part, width=width)
             return CategoricalConditionals(part, width=width, shared=False)
         build = AtomicConditionals if kind == "atomic" else continuous_conditionals
-        alone = self.joined == "alone"
-        return build(part, width=width, head=self.head, components=components, alone=alone)
+        head, gated = self.head, self.gated
+        return build(part, width=width, head=head, components=components, gated=gated)
 
     def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
-        """Starts levels and atoms beside a prior from their frequencies.
+        """Starts atoms from their frequencies.
 
         Args:
             x: Values. Shape ``(rows, columns)``.
@@ -164,10 +161,8 @@ class MixedConditionals(Conditionals):
             weights: Weights of the rows. Shape ``(rows,)``.
         """
         asked = [variable for variable in self.schema if not variable.context]
-        if self.joined == "alone":  # the prior knows them
-            return
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
-            if isinstance(part, CategoricalWithPrior | AtomicConditionals):
+            if isinstance(part, AtomicConditionals):
                 part.count(x[:, members], have[:, members], weights)
 
     def measure(self, prior: Prior) -> None:

@@ -1,20 +1,21 @@
 """Heads beside a prior: (features, message) -> p(x_i | x_e).
 
-A head starts from the prior's message and learns how far to trust it. There are two ways.
+A head starts from the prior's message, and a network comes in with the number k of variables that
+are known: its share is
 
-Levels beside a latent tree or latent classes, which say the probability of each, have a network
-that comes in with the number k of variables that are known (`GatedLevels`),
+    gate(k) = 1 - exp(-((k - 1) b)^2),    gate(0) = gate(1) = 0,
 
-    logits = log prior + gate(k) * network,    gate(k) = 1 - exp(-((k - 1) b)^2),    gate(0) = 0,
+with b learned for each variable. Where nothing is known, or one variable, the answer is the latent
+tree's, whatever the network has learned: that is what a user can count in the rows, and what a
+network gets wrong on small tables. Of a number, another number tells more than a tree can say: then
+gate = 1.
 
-with b learned for each variable. Where nothing is known, or one variable, the answer is the
-prior's, whatever the network has learned: that is what a user can count in the rows, and what a
-network gets wrong on small tables. The network begins at zero, so the model begins as the prior.
-
-Beside normals, which say densities of numbers and scores of levels: the density of a number is a
-mixture of the prior's components and of the head's own, on the scale of the prior. A repeated value
-v becomes p(v | x_e) / p(v) times as probable, both by the prior (Bayes' rule). The log-odds of two
-levels are those of the prior plus the head's.
+- Levels (`GatedLevels`): logits = log tree + gate(k) network. The network begins at zero.
+- Densities (`DensitiesWithPrior`): (1 - gate) tree + gate network, where "network" is a mixture of
+  the components of the joint normals, weighed, moved and widened by the network, and of its own. It
+  is on the scale of the normals.
+- Repeated values (`atoms.py`): a geometric mean of the tree and of the network, in which a value v
+  is p(v | x_e) / p(v) times as probable, both by the joint normals (Bayes' rule).
 """
 
 import math
@@ -139,9 +140,6 @@ PIECES = 3
 """Pieces of a scale that are searched for a mode: those of the greatest densities at their ends, in
 their middle and at the means of components."""
 
-MOMENTS = 2
-"""Location and log scale: the part of a message that every variable has."""
-
 SLIP = 1e-4
 """Share of values as if there were no prior: it can be sure and wrong, and so can a table."""
 
@@ -159,10 +157,16 @@ LOOSE = 0.1
 ONE = math.log(math.e - 1)
 """Softplus of this is one: at first the prior counts in full."""
 
-WITHOUT_PRIOR, ENOUGH = 0.5, 100
-"""Share of questions of two levels that are trained without the prior, if there are so many rows a
-column, and less if fewer: beside a prior a network learns less itself, and of few rows the prior
-knows more."""
+MOSTLY_NETWORK, LEAST_SHARE = math.log(0.8 / 0.2), 1e-30
+"""Logit of the network's share beside a tree at first, where the gate is open; least share of the
+tree, whose logarithm is finite."""
+
+SOON = 0.1
+"""Rate of the gate at first: given five variables a seventh of the network counts, given twenty
+nearly all."""
+
+EAGER = 5.0
+"""Rates are learned so many times as fast as weights: they are few, and decide much."""
 
 HEADS: dict[str, type[Conditionals]] = {
     "mixture": MixtureConditionals,
@@ -178,19 +182,15 @@ def continuous_conditionals(
     head: Head,
     components: int | None = None,
     cautious: bool = False,
-    alone: bool = False,
+    gated: bool = False,
 ) -> Conditionals:
     """Conditionals of continuous variables by the name of their head.
 
-    See `DensitiesWithPrior` for the arguments; without `components` there is no prior, and with
-    `alone` nothing else.
+    See `DensitiesWithPrior` for the arguments; without `components` there is no prior.
     """
-    if alone:
-        check_choice("head", head, ("mixture",))
-        return PriorDensities(schema, width=width)
     if components is not None:
         return DensitiesWithPrior(
-            schema, width=width, head=head, components=components, cautious=cautious
+            schema, width=width, head=head, components=components, cautious=cautious, gated=gated
         )
     check_choice("head", head, get_args(Head))
     return HEADS[head](schema, width=width)
@@ -199,24 +199,33 @@ def continuous_conditionals(
 class DensitiesWithPrior(Conditionals):
     """Densities beside a prior, on its scale.
 
-    A mixture has the prior's components beside its own, and learns to weigh, move and widen each.
-    A spline is moved to the prior's mean.
+    A mixture has the components of the joint normals beside its own, and learns to weigh, move and
+    widen each. A spline is moved to their mean.
 
     Args:
         schema: Continuous variables.
         width: Size of the features.
         head: Kind of density.
-        components: Components of the prior's messages.
-        cautious: True for a prior that counts little at first. Beside atoms its density is of all
+        components: Components of the joint normals.
+        cautious: True for normals that count little at first. Beside atoms their density is of all
             values, and must not be followed where all values of training are atoms.
+        gated: True for a mixture beside a latent tree.
     """
 
     def __init__(
-        self, schema: Schema, *, width: int, head: Head, components: int, cautious: bool = False
+        self,
+        schema: Schema,
+        *,
+        width: int,
+        head: Head,
+        components: int,
+        cautious: bool = False,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.schema, self.width, self.components = schema, width, components
         self.head, self.cautious = head, cautious
+        self.gated = gated and head == "mixture"
         self.scales = UnitScales(len(schema))
         self.bare = continuous_conditionals(schema, width=width, head=head)
         changes = 3 * components if head == "mixture" else 0
@@ -225,16 +234,32 @@ class DensitiesWithPrior(Conditionals):
             start = [CAUTIOUS if cautious else TRUSTED] + [0.0] * changes
             self.changes = VariableProjection(len(schema), width=width, start=start)
             nn.init.zeros_(self.changes.weight)
+        if self.gated:
+            self.gate = Gate(len(schema))
+            self.share = VariableProjection(len(schema), width=width, start=[MOSTLY_NETWORK])
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
-    ) -> OnScale:
+    ) -> OnScale | Mixture:
         """The densities of edges; see `Conditionals.forward`."""
         assert prior is not None
+        if self.gated and prior.known is None:  # no network: the tree alone, on normal scores
+            assert prior.states is not None
+            logs, means, log_scales = prior.states.unbind(dim=-2)
+            return Mixture(logs, means, log_scales)
+        found = self._beside_normals(features, variables, prior)
+        if self.gated:
+            assert isinstance(found, Mixture)
+            found = self._beside_tree(found, features, variables, prior)
+        return OnScale(found, self.scales, variables)
+
+    def _beside_normals(
+        self, features: Tensor, variables: Tensor, prior: PriorMessage
+    ) -> Mixture | Spline:
         found: Mixture | Spline = self.bare(features, variables)
         location, log_scale = prior.location, prior.log_scale
         if self.changes is None:
-            return OnScale(found.moved(location, log_scale), self.scales, variables)
+            return found.moved(location, log_scale)
         gate, changes = self.changes(features, variables).tensor_split([1], dim=-1)
         if self.cautious:
             share = gate.sigmoid().squeeze(-1)
@@ -242,7 +267,26 @@ class DensitiesWithPrior(Conditionals):
         moved = found.moved(location, log_scale)
         if isinstance(moved, Mixture) and changes.shape[-1]:
             moved = _slipping(_joined(gate, _changed(prior, changes), moved))
-        return OnScale(moved, self.scales, variables)
+        return moved
+
+    def _beside_tree(
+        self, found: Mixture, features: Tensor, variables: Tensor, prior: PriorMessage
+    ) -> Mixture:
+        assert prior.states is not None
+        logs, means, log_scales = prior.states.unbind(dim=-2)
+        means, log_slopes = self.scales.measured(means, variables[..., None].expand(means.shape))
+        assert prior.known is not None
+        gate = SLIP + (1 - SLIP) * self.gate(prior.known, variables)
+        share = gate[..., None] * self.share(features, variables).sigmoid()
+        logits = [
+            (1 - share).clamp(min=LEAST_SHARE).log() + logs,
+            share.log() + found.logits.log_softmax(dim=-1),
+        ]
+        return Mixture(
+            torch.cat(logits, dim=-1),
+            torch.cat([means, found.means], dim=-1),
+            torch.cat([log_scales + log_slopes, found.log_scales], dim=-1),
+        )
 
 
 def _changed(prior: PriorMessage, changes: Tensor) -> Mixture:
@@ -337,84 +381,25 @@ def _fewer(components: Sequence[Tensor], count: int) -> Sequence[Tensor]:
     return [torch.cat([part.gather(-1, most), other], dim=-1) for part, other in pairs]
 
 
-class CategoricalWithPrior(Conditionals):
-    r"""Levels beside a prior: logits = bare + gate * reading @ (location, log scale).
-
-    At first the log-odds of two levels count in full, and those of several are still to be learned.
-    In training some questions are answered from the same features without the prior.
+class Gate(nn.Module):
+    """Share of a network by the number of known variables; see the module.
 
     Args:
-        schema: Categorical variables.
-        width: Size of the features.
+        num_variables: Number of variables.
     """
 
-    has_two: Tensor
-    share: Tensor
-
-    def __init__(self, schema: Schema, *, width: int) -> None:
+    def __init__(self, num_variables: int) -> None:
         super().__init__()
-        self.schema, self.width = schema, width
-        self.bare = CategoricalConditionals(schema, width=width, shared=False)
-        self.without_prior = CategoricalConditionals(schema, width=width, shared=False)
-        self.gate = VariableProjection(len(schema), width=width, start=[ONE])
-        sizes = torch.tensor([variable.num_levels for variable in schema])
-        reading = torch.zeros(len(schema), int(sizes.max()), MOMENTS)
-        reading[sizes == 2, 1:2, 0] = 1
-        self.reading = nn.Parameter(reading)
-        self.register_buffer("has_two", sizes == 2, persistent=False)
-        self.register_buffer("share", torch.tensor(WITHOUT_PRIOR))
-        with torch.no_grad():
-            self.bare.weight[sizes[: len(self.bare.weight)] == 2] *= LOOSE
+        self.rate = nn.Parameter(torch.full((num_variables,), math.log(SOON) / EAGER))
 
-    def count(self, codes: Tensor, have: Tensor, weights: Tensor) -> None:
-        """Starts columns of several levels from their frequencies; of two the prior knows them.
-
-        Fewer rows a column also leave more to the prior.
-
-        Args:
-            codes: Codes of the levels. Shape ``(rows, vars)``.
-            have: False for missing values.
-            weights: Weights of the rows. Shape ``(rows,)``.
-        """
-        enough = float(weights.sum()) / (ENOUGH * len(self.schema))
-        self.share.fill_(WITHOUT_PRIOR * min(1.0, enough))
-        for place, variable in enumerate(self.schema):
-            there = have[:, place]
-            if variable.num_levels > 2:
-                seen = codes[there, place].long()
-                counts = seen.bincount(weights[there], minlength=variable.num_levels)
-                self.bare.begin(place, counts)
-
-    def forward(
-        self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
-    ) -> Categorical:
-        """The conditionals of edges; see `Conditionals.forward`."""
-        assert prior is not None
-        moments = torch.stack([prior.location, prior.log_scale], dim=-1)
-        read = (self.reading[variables] @ moments.unsqueeze(-1)).squeeze(-1)
-        gate = F.softplus(self.gate(features, variables))
-        logits = self.bare(features, variables).logits + gate * read
-        if self.training:
-            chance = torch.rand(variables.shape, device=features.device)
-            without = self.has_two[variables] & (chance < self.share)
-            bare = self.without_prior(features, variables).logits
-            logits = logits.where(~without[..., None], bare)
-        return Categorical(logits)
-
-
-SOON = 0.1
-"""Rate of the gate at first: given five variables a seventh of the network counts, given twenty
-nearly all."""
-
-NO_LOGIT = -1e4
-"""Stands for minus infinity, whose product with a gate of 0 is not a number."""
-
-EAGER = 5.0
-"""Rates are learned so many times as fast as weights: they are few, and decide much."""
+    def forward(self, known: Tensor, variables: Tensor) -> Tensor:
+        """Shares. Shape of `known`."""
+        beyond_one = (known - 1).clamp(min=0)
+        return -torch.expm1(-(beyond_one * (EAGER * self.rate[variables]).exp()).square())
 
 
 class GatedLevels(Conditionals):
-    """Levels by a prior and a network whose share grows with the number of known variables.
+    """Levels by a latent tree and a network.
 
     Args:
         schema: Categorical variables.
@@ -426,7 +411,7 @@ class GatedLevels(Conditionals):
         self.schema, self.width = schema, width
         self.bare = CategoricalConditionals(schema, width=width, shared=False)
         nn.init.zeros_(self.bare.weight)
-        self.rate = nn.Parameter(torch.full((len(schema),), math.log(SOON) / EAGER))
+        self.gate = Gate(len(schema))
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
@@ -434,31 +419,40 @@ class GatedLevels(Conditionals):
         """The conditionals of edges; see `Conditionals.forward`."""
         assert prior is not None
         assert prior.levels is not None
-        assert prior.known is not None
-        own = self.bare(features, variables).logits
-        beyond_one = (prior.known - 1).clamp(min=0)
-        gate = -torch.expm1(-(beyond_one * (EAGER * self.rate[variables]).exp()).square())
-        # A level that the variable does not have is impossible, gate or no gate.
-        logits = prior.levels[..., : own.shape[-1]] + gate[..., None] * own.clamp(min=NO_LOGIT)
-        return Categorical(logits.masked_fill(own.isinf(), -math.inf))
+        beyond = self.bare.beyond[variables]
+        logits = prior.levels[..., : beyond.shape[-1]]
+        if prior.known is not None:
+            own = self.bare(features, variables).logits.masked_fill(beyond, 0)
+            logits = logits + self.gate(prior.known, variables)[..., None] * own
+        return Categorical(logits.masked_fill(beyond, -math.inf))
 
 
-class PriorDensities(Conditionals):
-    """Densities of a prior alone.
+class CategoricalWithPrior(Conditionals):
+    """Levels beside the prior of version 0.1.0: bare + gate * reading @ (location, log scale).
 
     Args:
-        schema: Continuous variables.
-        width: Size of the features, which are not read.
+        schema: Categorical variables.
+        width: Size of the features.
     """
 
     def __init__(self, schema: Schema, *, width: int) -> None:
         super().__init__()
         self.schema, self.width = schema, width
+        self.bare = CategoricalConditionals(schema, width=width, shared=False)
+        self.without_prior = CategoricalConditionals(schema, width=width, shared=False)
+        self.gate = VariableProjection(len(schema), width=width, start=[ONE])
+        sizes = torch.tensor([variable.num_levels for variable in schema])
+        self.reading = nn.Parameter(torch.zeros(len(schema), int(sizes.max()), 2))
+        with torch.no_grad():
+            self.reading[sizes == 2, 1:2, 0] = 1
+        self.register_buffer("share", torch.zeros(()))  # read in training only
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
-    ) -> Mixture:
-        """The densities of edges; see `Conditionals.forward`."""
-        del features, variables
+    ) -> Categorical:
+        """The conditionals of edges; see `Conditionals.forward`."""
         assert prior is not None
-        return Mixture(*prior.components)
+        moments = torch.stack([prior.location, prior.log_scale], dim=-1)
+        read = (self.reading[variables] @ moments.unsqueeze(-1)).squeeze(-1)
+        gate = F.softplus(self.gate(features, variables))
+        return Categorical(self.bare(features, variables).logits + gate * read)

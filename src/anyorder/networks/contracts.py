@@ -40,21 +40,23 @@ class MaskedNetwork(nn.Module, ABC):
 class PriorMessage:
     r"""Summary of p(x_i | x_e) under a prior, one an edge; see `Prior`.
 
-    A number has moments and a whole density, sum_k w_k N(mean_k, deviation_k^2), on the scale of
-    the prior. A category has the log probability of each level, or a location and a log scale only:
-    the log-odds of the second of two levels, or the mean score of several. All are 0 for a variable
-    that the prior does not model.
+    A latent tree says the log probability of each level, and of a number the density given the
+    states, a mixture of normal scores. Joint normals say the moments of a number and its density,
+    sum_k w_k N(mean_k, deviation_k^2), on their own scale. All are 0 for a variable that the prior
+    does not model.
 
     Args:
-        location: Mean, or log-odds. Shape ``(...)``.
+        location: Mean; of a category of version 0.1.0 log-odds. Shape ``(...)``.
         log_scale: Log standard deviation. Shape ``(...)``.
         log_weights: log w_k of the mixture components. Shape ``(..., components)``.
         means: Shape ``(..., components)``.
         log_deviations: Shape ``(..., components)``.
         levels: Log probability of each level, or of being elsewhere and of each atom, padded by a
             large negative number; None if the prior has none. Shape ``(..., most levels)``.
-        known: Number of variables known at the edge; `NetworkWithPrior` counts them. Shape
-            ``(...)``.
+        states: Log weight, mean and log deviation of a number in each state of a tree; None if the
+            prior has none. Shape ``(..., 3, states)``.
+        known: Number of known variables by which a network's share grows; `NetworkWithPrior`
+            counts them. None without a network. Shape ``(...)``.
     """
 
     location: Tensor
@@ -63,6 +65,7 @@ class PriorMessage:
     means: Tensor
     log_deviations: Tensor
     levels: Tensor | None = None
+    states: Tensor | None = None
     known: Tensor | None = None
 
     @property

@@ -14,7 +14,6 @@ The methods `encode`, `tell` and `along` have slow defaults, which call `ask` wi
 by then. Override them where there is something faster:
 
 - latent trees: belief propagation along the path; see `latent_tree.py` and `trees.py`;
-- latent classes: one cumulative sum a path; see `latent_classes.py`;
 - normal mixtures: one Cholesky decomposition a path and component; see `normals.py`.
 
 A row must not see itself: priors have read the rows that the network is trained on, and the network
@@ -24,8 +23,8 @@ prior that was fitted without the row, by cross-fitting in folds, or with its ow
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -157,40 +156,34 @@ class Prior(nn.Module, ABC):
         return self.ask(self.encode(nothing, nothing.bool()), every[None])[0]
 
 
-class SummedPrior(Prior):
-    """Several priors, of different variables or with different parts of a message: they add up.
+class StackedPrior(Prior):
+    """A prior of all columns, and one of relations between numbers: a message has both.
 
     Args:
         schema: The variables.
-        priors: Each fills places of the message that the others leave at 0.
+        tree: Says the levels of categories and the density of numbers; see `PriorMessage.states`.
+        normals: Says the other parts of the message.
     """
 
-    def __init__(self, schema: Schema, priors: Sequence[Prior]) -> None:
+    def __init__(self, schema: Schema, tree: Prior, normals: Prior) -> None:
         super().__init__(schema)
-        self.parts = nn.ModuleList(priors)
-
-    @property
-    def priors(self) -> list[Any]:
-        """The priors, in order."""
-        return list(self.parts)
+        self.tree, self.normals = tree, normals
 
     @property
     def components(self) -> int:  # type: ignore[override]
-        """Components of the prior that has the most; its fit may have changed them."""
-        return max(prior.components for prior in self.priors)
+        """Components of the normals."""
+        return self.normals.components
 
     @contextmanager
     def leaving_out(self) -> Iterator[None]:
-        """Each leaves out; see `Prior.leaving_out`."""
-        with ExitStack() as stack:
-            for prior in self.priors:
-                stack.enter_context(prior.leaving_out())
+        """Both leave out; see `Prior.leaving_out`."""
+        with self.tree.leaving_out(), self.normals.leaving_out():
             yield
 
     @property
     def number_scales(self) -> UnitScales | None:
-        """Scales of the prior of numbers, if there is one."""
-        return next((p.number_scales for p in self.priors if p.number_scales is not None), None)
+        """Scales of the normals."""
+        return self.normals.number_scales
 
     def fit(
         self,
@@ -200,48 +193,44 @@ class SummedPrior(Prior):
         *,
         units: Units | None = None,
     ) -> None:
-        """Fits each; see `Prior.fit`."""
-        for prior in self.priors:
-            prior.fit(x, have, weights, units=units)
+        """Fits both; see `Prior.fit`."""
+        self.tree.fit(x, have, weights, units=units)
+        self.normals.fit(x, have, weights, units=units)
 
-    def ask(self, state: "PriorStates", variables: Tensor) -> PriorMessage:
+    def ask(self, state: "StackedState", variables: Tensor) -> PriorMessage:
         """Message about variables; see `Prior.ask`."""
-        pairs = zip(self.priors, state.states, strict=True)
-        return self._sum([prior.ask(own, variables) for prior, own in pairs])
+        tree = self.tree.ask(state.tree, variables)
+        return _stacked(tree, self.normals.ask(state.normals, variables))
 
-    def encode(self, x: Tensor, given: Tensor) -> "PriorStates":
+    def encode(self, x: Tensor, given: Tensor) -> "StackedState":
         """Encodes the evidence; see `Prior.encode`."""
-        return PriorStates([prior.encode(x, given) for prior in self.priors])
+        return StackedState(self.tree.encode(x, given), self.normals.encode(x, given))
 
-    def tell(self, state: "PriorStates", variables: Tensor, values: Tensor) -> "PriorStates":
+    def tell(self, state: "StackedState", variables: Tensor, values: Tensor) -> "StackedState":
         """Adds known values; see `Prior.tell`."""
-        pairs = zip(self.priors, state.states, strict=True)
-        return PriorStates([prior.tell(own, variables, values) for prior, own in pairs])
+        tree = self.tree.tell(state.tree, variables, values)
+        return StackedState(tree, self.normals.tell(state.normals, variables, values))
 
     def along(self, x: Tensor, *, query: Tensor, given: Tensor, rank: Tensor) -> PriorMessage:
         """Message about each variable of a path; see `Prior.along`."""
-        parts = [p.along(x, query=query, given=given, rank=rank) for p in self.priors]
-        return self._sum(parts)
-
-    def _sum(self, messages: Sequence[PriorMessage]) -> PriorMessage:
-        first, *others = (self._padded(message) for message in messages)
-        return first.map(lambda *parts: torch.stack(parts).sum(dim=0), *others)
-
-    def _padded(self, message: PriorMessage) -> PriorMessage:
-        more = self.components - message.means.shape[-1]
-        weights, means, logs = (nn.functional.pad(part, (0, more)) for part in message.components)
-        return replace(message, log_weights=weights, means=means, log_deviations=logs)
+        tree = self.tree.along(x, query=query, given=given, rank=rank)
+        return _stacked(tree, self.normals.along(x, query=query, given=given, rank=rank))
 
 
 @dataclass(frozen=True)
-class PriorStates:
-    """State of each of several priors."""
+class StackedState:
+    """States of both priors."""
 
-    states: list[Any]
+    tree: Any
+    normals: Any
 
-    def at(self, rows: Tensor) -> "PriorStates":
+    def at(self, rows: Tensor) -> "StackedState":
         """Selects rows."""
-        return PriorStates([state.at(rows) for state in self.states])
+        return StackedState(self.tree.at(rows), self.normals.at(rows))
+
+
+def _stacked(tree: PriorMessage, normals: PriorMessage) -> PriorMessage:
+    return replace(normals, levels=tree.levels, states=tree.states)
 
 
 @dataclass
@@ -252,7 +241,7 @@ class StateWithPrior:
         inner: State of the network.
         prior: State of the prior, one row a sample.
         rows: Their places in `prior`. Shape ``(rows,)``.
-        known: Number of variables known by now. Shape ``(rows,)``.
+        known: Number of variables known by now, and of numbers. Shape ``(rows, 2)``.
         samples: Continuations of each row of the batch.
     """
 
@@ -277,6 +266,10 @@ class StateWithPrior:
         return StateWithPrior(inner, self.prior.at(places), rows, self.known[places], samples)
 
 
+MUCH = 1000
+"""Number of known variables with which a network counts in full."""
+
+
 class NetworkWithPrior(PathNetwork[StateWithPrior]):
     """A path network beside a prior: hands on the features of the one and the message of the other.
 
@@ -292,22 +285,28 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         super().__init__()
         self.schema, self.network, self.prior = schema, network, prior
         self.width, self.asks_many = network.width, network.asks_many
-        self.always = len(schema) - schema.num_variables  # context is known
+        self.has_context = len(schema) > schema.num_variables
+        asked = [variable for variable in schema if not variable.context]
+        is_number = torch.tensor([variable.kind == "continuous" for variable in asked])
+        self.register_buffer("is_number", is_number, persistent=False)
         self._remembered: dict[tuple[bytes, ...], PriorMessage] | None = None
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Features and messages of every factor; see `PathNetwork.forward`."""
         path: PathFeatures = self.network(x, query, given, rank)
-        message = self._along(x, query, given, rank)
-        known = self._known(given)[path.row] + path.step
-        found = self._counted(message[path.row, path.target], known)
+        message = self._along(x, query, given, rank)[path.row, path.target]
+        told = torch.zeros(*query.shape, 2, dtype=torch.long, device=x.device)
+        told[path.row, path.step, 0] = 1
+        told[path.row, path.step, 1] = self.is_number[path.target].long()
+        known = self._counts(given)[:, None] + told.cumsum(dim=1) - told
+        found = self._with_known(message, path.target, known[path.row, path.step])
         return path._replace(prior=found)
 
     def encode(self, x: Tensor, given: Tensor) -> StateWithPrior:
         """Encodes the evidence; see `PathNetwork.encode`."""
         rows = torch.arange(len(x), device=x.device)
         states = self.network.encode(x, given), self.prior.encode(x, given)
-        return StateWithPrior(*states, rows, self._known(given))
+        return StateWithPrior(*states, rows, self._counts(given))
 
     def ask(self, state: StateWithPrior, variables: Tensor) -> Tensor:
         """Features of variables; see `PathNetwork.ask`."""
@@ -317,13 +316,16 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         """Message of the prior; see `PathNetwork.message`."""
         variables = variables.expand(len(state.rows), -1)
         message = self.prior.ask(state.prior, variables)
-        return self._counted(message, state.known[:, None].expand(variables.shape))
+        known = state.known[:, None].expand(*variables.shape, -1)
+        return self._with_known(message, variables, known)
 
     def tell(self, state: StateWithPrior, variables: Tensor, values: Tensor) -> StateWithPrior:
         """Continues the path; see `PathNetwork.tell`."""
         state.inner = self.network.tell(state.inner, variables, values)
         state.prior = self.prior.tell(state.prior, variables.expand_as(values), values)
-        state.known = state.known + values.shape[1]
+        numbers = self.is_number[variables].expand_as(values).sum(dim=1)
+        more = torch.full_like(numbers, values.shape[1])
+        state.known = state.known + torch.stack([more, numbers], dim=1)
         return state
 
     @contextmanager
@@ -346,12 +348,21 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
             self._remembered[key] = self.prior.along(x, query=query, given=given, rank=rank)
         return self._remembered[key]
 
-    def _known(self, given: Tensor) -> Tensor:
-        return given.sum(dim=1) + self.always
+    def _counts(self, known: Tensor) -> Tensor:
+        """Number of known variables, and of numbers among them. Shape ``(rows, 2)``."""
+        return torch.stack([known.sum(dim=1), (known & self.is_number).sum(dim=1)], dim=1)
 
-    def _counted(self, message: PriorMessage, known: Tensor) -> PriorMessage:
-        """Message with the number of known variables: none count where there is no network."""
-        return replace(message, known=known * (not isinstance(self.network, NoNetwork)))
+    def _with_known(self, message: PriorMessage, variables: Tensor, counts: Tensor) -> PriorMessage:
+        """Message with the number of known variables; without it where there is no network.
+
+        A number tells more of another than a tree can, and a tree does not read context: then the
+        network counts in full.
+        """
+        known, numbers = counts.unbind(dim=-1)
+        if isinstance(self.network, NoNetwork):
+            return message
+        is_much = (self.is_number[variables] & (numbers > 0)) | self.has_context
+        return replace(message, known=known.masked_fill(is_much, MUCH))
 
 
 @dataclass

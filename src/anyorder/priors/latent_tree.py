@@ -7,39 +7,25 @@ state:
 
 It is a hidden Chow-Liu tree (Liu and Van den Broeck, 2021). p(x_i | x_e) is exact for any evidence
 by belief propagation (`trees.py`), what is missing is not in the product, and answers agree with
-each other: they are conditionals of one joint distribution.
+each other: they are conditionals of one joint distribution. `tree_fit.py` fits it in seconds.
 
-The tree is that of Chow and Liu over the columns, numbers cut at quantiles. Expectation
-maximisation starts from it: a state stands for a level, several states for the same one, and
-transitions are the frequencies of pairs, times noise by which states of a level come apart. From
-there, and not from noise alone, it finds much better trees: alarm 2.6 instead of 27 nats of excess
-a hundred rows. It goes by batches of rows, whose sums are kept with a fading weight (Cappe and
-Moulines, 2009). At last tables and centers are moved, as little as possible, so that without
-evidence a level has the smoothed frequency of its column and a number its mean, exactly.
+A row must not see itself: in training it gets the message of parameters that were fitted without
+the part of the rows (*fold*) that it is in (cross-fitting; Chernozhukov et al., 2018). Its fold
+follows from its values, so nobody has to hand it on. Rows with equal values are dealt to different
+folds, and take one of these at random: to leave out all of them would make what is common rare.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.latent import (
-    FOLDS,
-    UNSEEN,
-    Cells,
-    LatentPrior,
-    balanced,
-    by_category,
-    centered,
-)
+from anyorder.priors.contract import Prior
 from anyorder.priors.moments import in_rows
 from anyorder.priors.scales import Units
+from anyorder.priors.tree_fit import READ, TreeColumns, TreeFit, TreeParameters
 from anyorder.priors.trees import (
-    MOST_CODES,
     Tree,
     beliefs_along,
     chow_liu,
@@ -51,85 +37,12 @@ from anyorder.priors.trees import (
 )
 from anyorder.variables import Schema
 
-STATES = MOST_CODES
-"""States of a column: at first one or several for each of its codes."""
+FOLDS, FEW_FOLDS, MANY_ROWS = 5, 2, 5000
+"""Folds, those of many rows, and from how many on these are enough: a row hardly changes what is
+fitted to so many."""
 
-READ, AT_ONCE = 20_000, 2**24
-"""Most rows that are read, and most triples of column, row and state at a time; frequencies and
-means are of all rows."""
-
-BATCH, EPOCHS, FEWEST_STEPS = 64, 4, 100
-"""Rows of a batch, rounds over all rows, and the fewest batches."""
-
-AT_LAST = 2
-"""Rounds over all rows at once, at last."""
-
-FIRST, LAST = 0.5, 0.02
-"""Weight of a batch beside all before, at first and at last."""
-
-NOISE = 3.0
-"""Deviation of the logarithms of transitions, by which states of the same level come apart."""
-
-SHARP = 0.9
-"""Share of its own levels in a state at first; the rest is as all rows are."""
-
-PSEUDO_COUNTS = 0.05
-"""Rows of each state, beside its own, that are as all rows are."""
-
-NARROWEST = 0.02
-"""Least deviation of a number in a state, in deviations of all rows."""
-
-MANY_ROWS, FEW_FOLDS = 5000, 2
-"""Rows of which two folds are enough: a row hardly changes what is fitted to so many."""
-
-LEAST = 1e-30
-
-
-class TreeParameters(NamedTuple):
-    """Parameters of a latent tree.
-
-    Args:
-        root: Log probability of the root's states. Shape ``(states,)``.
-        branch: p(state | state of the parent). Shape ``(vars, states, states)``.
-        tables: Log probability of each level; 0 for "missing". Shape ``(levels + 1, states)``.
-        centers: Means of the numbers. Shape ``(states, numbers)``.
-        variances: Shape ``(states, numbers)``.
-    """
-
-    root: Tensor
-    branch: Tensor
-    tables: Tensor
-    centers: Tensor
-    variances: Tensor
-
-
-class Sums(NamedTuple):
-    """Expected sums over rows: all that the parameters depend on.
-
-    Args:
-        root: Rows in each state of the root. Shape ``(states,)``.
-        pairs: Rows in each pair of states of parent and child. Shape of `branch`.
-        levels: Rows with each level in each state. Shape ``(levels + 1, states)``.
-        rows: Rows that have a number, in each state. Shape ``(numbers, states)``.
-        sums: Sum of the number over them.
-        squares: Sum of its square.
-    """
-
-    root: Tensor
-    pairs: Tensor
-    levels: Tensor
-    rows: Tensor
-    sums: Tensor
-    squares: Tensor
-
-    def towards(self, other: "Sums", share: float) -> "Sums":
-        """Means of these and others, which have a share."""
-        return Sums(*(torch.lerp(*both, share) for both in zip(self, other, strict=True)))
-
-    @staticmethod
-    def of(parts: "Iterable[Sums]") -> "Sums":
-        """Sums over several parts of the rows."""
-        return Sums(*(torch.stack(part).sum(dim=0) for part in zip(*parts, strict=True)))
+NO_CHANCE = -1e4
+"""Log probability of a level that a variable does not have."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +62,14 @@ class TreeState:
         return TreeState(self.own[rows], self.fold[rows])
 
 
-class LatentTree(LatentPrior):
+class LatentTree(Prior):
     """Tree of hidden states; see the module.
 
     Args:
         schema: The variables; context is not read.
         states: Number of states of a column; `fit` chooses it.
-        balanced: See `LatentPrior`.
-        densities: See `LatentPrior`.
+        balanced: True if states are moved to the frequencies and means of what rows have. False
+            for values that are missing depending on others: there maximum likelihood knows better.
 
     Example:
         >>> from anyorder.variables import Variable
@@ -168,7 +81,7 @@ class LatentTree(LatentPrior):
         tensor([[[1., 0.]]])
     """
 
-    parameters_type = TreeParameters
+    is_cross_fitted = True
 
     parent: Tensor
     root: Tensor
@@ -177,24 +90,20 @@ class LatentTree(LatentPrior):
     centers: Tensor
     variances: Tensor
 
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        states: int = 1,
-        balanced: bool = True,
-        densities: bool = True,
-    ) -> None:
-        super().__init__(schema, balanced=balanced, densities=densities)
-        count = len(self.start)
-        self.register_buffer("parent", torch.arange(-1, count - 1))
-        root = torch.full((states,), 1 / states)
-        branch = root.expand(count, states, -1)
-        self._keep(TreeParameters(root.log(), branch.clone(), *self._even(states)))
+    def __init__(self, schema: Schema, *, states: int = 1, balanced: bool = True) -> None:
+        super().__init__(schema)
+        self.balanced, self.columns = balanced, TreeColumns(schema)
+        self.register_buffer("parent", torch.arange(-1, len(self.columns) - 1))
+        self._keep(TreeParameters.even(self.columns, states))
+        self.folds = FOLDS
+        self._repeated: tuple[Tensor, Tensor] | None = None
+        self._folds: TreeParameters | None = None  # stacked
 
     def _keep(self, found: TreeParameters) -> None:
+        """Takes over parameters; those of a fit may be of another number of states than before."""
         self.states = len(found.root)
-        self._register(self.states, found)
+        for name, part in zip(found._fields, found, strict=True):
+            self.register_buffer(name, part.float())
 
     @property
     def tree(self) -> Tree:
@@ -217,20 +126,63 @@ class LatentTree(LatentPrior):
         used = weights > 0
         x, have, weights = x[used], have[used], in_rows(weights[used])
         self.folds = FEW_FOLDS if len(x) > MANY_ROWS else FOLDS
-        cells, fold = self._cells(x, have, weights), self._dealt(x)
-        levels = [0 if n else s for n, s in zip(self.is_number.tolist(), self.sizes, strict=True)]
-        codes, sizes = cut(x, have, levels, weights)
+        cells, fold = self.columns.cells(x, have, weights), self._dealt(x)
+        codes, sizes = cut(x, have, self.columns.codes_of, weights)
         pairs = code_pairs(codes[:READ], weights[:READ], sizes)
         self.parent[:] = torch.tensor(chow_liu(mutual_information(pairs, sizes)))
 
         def fitted(rows: Tensor) -> TreeParameters:
-            return TreeFit(self, cells.at(rows), codes[rows], sizes).fitted()
+            own, balanced = cells.at(rows), self.balanced
+            return TreeFit(
+                self.columns, self.tree, own, codes[rows], sizes, balanced=balanced
+            ).fitted()
 
         self._keep(fitted(fold >= 0))
         folds = [fitted(fold != number) for number in range(self.folds)]
         self._folds = TreeParameters(
             *(torch.stack(part).float() for part in zip(*folds, strict=True))
         )
+
+    # Folds
+
+    def _dealt(self, x: Tensor) -> Tensor:
+        """Fold of each row of the fit; rows with the same values go to different ones."""
+        keys = row_keys(x)
+        distinct, which, counts = keys.unique(return_inverse=True, return_counts=True)
+        order = which.argsort(stable=True)
+        first = counts.cumsum(dim=0) - counts
+        turn = torch.empty_like(which)
+        turn[order] = torch.arange(len(x), device=x.device) - first[which[order]]
+        self._repeated = distinct[counts > 1], counts[counts > 1]
+        return (keys + turn) % self.folds
+
+    def _fold(self, x: Tensor) -> Tensor:
+        """Fold of each row in training; of several with the same values, that of any."""
+        keys = row_keys(x)
+        turn = torch.zeros_like(keys)
+        assert self._repeated is not None
+        repeated, counts = (part.to(x.device) for part in self._repeated)
+        if len(repeated):
+            place = torch.searchsorted(repeated, keys).clamp(max=len(repeated) - 1)
+            copies = counts[place].where(repeated[place] == keys, 1)
+            if self.training:  # evaluations are the same every time
+                turn = (torch.rand(len(x), device=x.device) * copies).long()
+        return (keys + turn) % self.folds
+
+    @property
+    def _takes_folds(self) -> bool:
+        return (self.training or self.leaves_out) and self._folds is not None
+
+    def _stack(self) -> TreeParameters:
+        """Parameters with an axis of folds, or of one fit.
+
+        Doubles where the device has them, and nothing is trained: answers are to agree.
+        """
+        device = self.root.device
+        kind = torch.float32 if self.training or device.type == "mps" else torch.float64
+        own = (getattr(self, name)[None] for name in TreeParameters._fields)
+        found = self._folds if self._takes_folds and self._folds is not None else own
+        return TreeParameters(*(part.to(device, kind) for part in found))
 
     # Messages
 
@@ -247,25 +199,50 @@ class LatentTree(LatentPrior):
         told, evidence = state.own.masked_fill(is_given, 0), state.own.masked_fill(~is_given, 0)
         asked = query.any(dim=0).tolist()
         order = [] if alone else [v for v in rank[0].argsort().tolist() if asked[v]]
-        variables = torch.arange(len(self.start), device=x.device).expand(query.shape)
+        variables = torch.arange(len(self.columns), device=x.device).expand(query.shape)
         return self._said(TreeState(evidence, state.fold), variables, told, order)
 
     def encode(self, x: Tensor, given: Tensor) -> TreeState:
         """Keeps the log-likelihood of the states by the evidence; see `Prior.encode`."""
-        states, fold = self._parameters_of(x)
-        variables = torch.arange(len(self.start), device=x.device).expand(given.shape)
-        own = self._told(states, fold, variables, x[:, : len(self.start)])
+        fold = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        fold = self._fold(x) if self._takes_folds else fold
+        variables = torch.arange(len(self.columns), device=x.device).expand(given.shape)
+        own = self._told(self._stack(), fold, variables, x[:, : len(self.columns)])
         return TreeState(own.masked_fill(~given[..., None], 0), fold)
 
     def tell(self, state: TreeState, variables: Tensor, values: Tensor) -> TreeState:
         """Adds known values; see `Prior.tell`."""
-        told = self._told(self._stacked(), state.fold, variables, values)
+        told = self._told(self._stack(), state.fold, variables, values)
         place = variables[..., None].expand(told.shape)
         return TreeState(state.own.scatter(1, place, told.to(state.own)), state.fold)
 
     def ask(self, state: TreeState, variables: Tensor) -> PriorMessage:
         """Message about variables; see `Prior.ask`."""
         return self._said(state, variables, torch.zeros_like(state.own), [])
+
+    def _told(
+        self, found: TreeParameters, fold: Tensor, variables: Tensor, values: Tensor
+    ) -> Tensor:
+        """Log probability of values with each state. Shape ``(rows, tokens, states)``."""
+        columns = self.columns
+        codes = columns.codes(variables, values)
+        told = found.tables[fold[:, None], columns.level[variables, codes]]
+        if not len(columns.numbers):
+            return told
+        means, deviations = self._normals(found, fold, variables)
+        away = (values.to(means)[..., None] - means) / deviations
+        counts = columns.is_number[variables] & (codes == 0)
+        return told + (-0.5 * away.square() - deviations.log()).where(counts[..., None], 0)
+
+    def _normals(
+        self, found: TreeParameters, fold: Tensor, variables: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Means and deviations of numbers with each state. Shapes ``(rows, tokens, states)``."""
+        place = self.columns.place[variables]
+        mean, variance = (
+            part.mT[fold[:, None], place] for part in (found.centers, found.variances)
+        )
+        return mean, variance.sqrt()
 
     def _said(
         self, state: TreeState, variables: Tensor, told: Tensor, order: list[int]
@@ -278,15 +255,15 @@ class LatentTree(LatentPrior):
             told: Log-likelihood by the values that are told at their turns. Shape of `state.own`.
             order: The turns; none if nothing is told.
         """
-        states, fold = self._stacked(), state.fold
-        place, into = _by_fold(fold, len(states.root))
+        found, fold = self._stack(), state.fold
+        place, into = _by_fold(fold, len(found.root))
 
         def arranged(own: Tensor) -> Tensor:
             """From rows to folds: ``(vars, folds, rows of a fold, states)``."""
             empty = own.new_zeros(into[0] * into[1], *own.shape[1:])
             return empty.index_copy(0, place, own).unflatten(0, into).movedim(2, 0)
 
-        root, branch = states.root[:, None], states.branch.transpose(0, 1)
+        root, branch = found.root[:, None], found.branch.transpose(0, 1)
         evidence = arranged(state.own)
         if order:
             logs = beliefs_along(self.tree, evidence, arranged(told), order, root, branch)
@@ -295,8 +272,46 @@ class LatentTree(LatentPrior):
             logs = inner + down - evidence
         logs = logs.movedim(0, 2).flatten(0, 1)[place]  # (rows, vars, states)
         logs = logs.gather(1, variables[..., None].expand(*variables.shape, logs.shape[2]))
-        means, deviations = self._normals(states, fold, variables)
-        return self._message(states, fold, variables, logs.log_softmax(-1), means, deviations)
+        return self._message(found, fold, variables, logs.log_softmax(-1))
+
+    def _message(
+        self, found: TreeParameters, fold: Tensor, variables: Tensor, logs: Tensor
+    ) -> PriorMessage:
+        """Message from the log probabilities of states ``(rows, tokens, states)``."""
+        columns = self.columns
+        levels = self._levels(found, fold, variables, logs.exp())
+        zero = torch.zeros_like(levels[..., 0])
+        none = zero[..., None][..., :0]
+        silent = PriorMessage(zero, zero, none, none, none, levels)
+        if not len(columns.numbers):
+            return silent
+        means, deviations = self._normals(found, fold, variables)
+        if columns.has_atoms.any():  # the density is that of what is elsewhere
+            place = columns.start[variables].masked_fill(~columns.has_atoms[variables], -1)
+            logs = (logs + found.tables[fold[:, None], place]).log_softmax(dim=-1)
+        states = torch.stack([logs, means, deviations.log()], dim=-2).float()
+        gone = ~columns.is_number[variables]
+        return replace(silent, states=states.masked_fill(gone[..., None, None], 0))
+
+    def _levels(
+        self, found: TreeParameters, fold: Tensor, variables: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Log probability of each level. Shape ``(rows, tokens, most levels)``."""
+        columns, tables = self.columns, found.tables.exp()
+        levels = weights.new_zeros(*variables.shape, columns.most_levels)
+        every = torch.arange(len(fold), device=fold.device)
+        for one in fold.unique().tolist():
+            rows = every if len(tables) == 1 else (fold == one).nonzero()[:, 0]
+            own = variables[rows]
+            if (own == own[:1]).all():
+                table = tables[one][columns.level[own[0]]]  # (tokens, levels, states)
+                levels[rows] = (weights[rows].movedim(0, 1) @ table.mT).movedim(0, 1)
+                continue
+            for variable in own.unique().tolist():
+                row, token = (own == variable).nonzero(as_tuple=True)
+                share = weights[rows[row], token]
+                levels[rows[row], token] = share @ tables[one][columns.level[variable]].T
+        return levels.log().masked_fill(~columns.inside[variables], NO_CHANCE).float()
 
 
 def _by_fold(fold: Tensor, count: int) -> tuple[Tensor, tuple[int, int]]:
@@ -312,148 +327,14 @@ def _by_fold(fold: Tensor, count: int) -> tuple[Tensor, tuple[int, int]]:
     return fold * most + within, (count, most)
 
 
-class TreeFit:
-    """Expectation maximisation on some rows.
+MIX = 0x9E3779B97F4A7C15 - 2**64
+"""An odd number without pattern, by which keys are multiplied."""
 
-    Args:
-        prior: The columns and their tree.
-        cells: The rows.
-        codes: Codes of the columns; see `cut`. Shape ``(rows, vars)``.
-        sizes: Number of codes of each column.
-    """
 
-    def __init__(self, prior: LatentTree, cells: Cells, codes: Tensor, sizes: list[int]) -> None:
-        self.prior, self.tree, self.sizes = prior, prior.tree, sizes
-        levels, self.category = len(prior.category), prior.category
-        weights = cells.weights[:, None].expand(cells.places.shape).flatten()
-        seen = cells.places.flatten().bincount(weights, minlength=levels + 1)[:-1]
-        self.shares = (seen + UNSEEN) / by_category(seen + UNSEEN, self.category)
-        rows = cells.weights @ cells.there.double()
-        self.mean = cells.weights @ cells.z / rows.clamp(min=LEAST)
-        away = (cells.z - self.mean).masked_fill(~cells.there, 0)
-        self.variance = (cells.weights @ away.square() + 1) / (rows + 1)
-        self.cells, self.codes = cells.at(slice(READ)), codes[:READ]
-        self.cells = self.cells._replace(z=self.cells.z.float())
-
-    def fitted(self) -> TreeParameters:
-        """The parameters."""
-        source = torch.Generator().manual_seed(0)
-        found, kept = self._begun(source), None
-        for share, batch in self._batches(source):
-            new = self.expected(found, batch)
-            kept = new if kept is None else kept.towards(new, share)
-            found = self.improved(kept)
-        parts = self._at_once(torch.arange(len(self.codes)))
-        for _ in range(AT_LAST if len(self.codes) else 0):
-            found = self.improved(Sums.of(self.expected(found, self.cells.at(p)) for p in parts))
-        return self._finished(found)
-
-    def _batches(self, source: torch.Generator) -> Iterator[tuple[float, Cells]]:
-        """Yields batches of rows, which stand for all, and their weights beside all before."""
-        rows = len(self.codes)
-        steps = max(FEWEST_STEPS, EPOCHS * -(-rows // BATCH)) if rows else 0
-        step = 0
-        while step < steps:
-            for batch in torch.randperm(rows, generator=source).split(BATCH)[: steps - step]:
-                cells = self.cells.at(batch.to(self.codes.device))
-                scale = self.cells.weights.sum() / cells.weights.sum()
-                yield (
-                    FIRST * (LAST / FIRST) ** (step / steps),
-                    cells._replace(weights=scale * cells.weights),
-                )
-                step += 1
-
-    def _at_once(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Rows in parts that fit into memory."""
-        return rows.split(max(1, AT_ONCE // (len(self.sizes) * STATES)))
-
-    def expected(self, found: TreeParameters, cells: Cells) -> Sums:
-        """Expected sums over rows."""
-        own = self._own(found, cells)
-        inner, up, down = swept(self.tree, own, found.root[None], found.branch)
-        shares = (inner + down).softmax(dim=-1) * cells.weights[:, None].to(own)
-        pairs = torch.zeros_like(found.branch)
-        for nodes, parents in self.tree.levels:
-            above = inner[parents] + down[parents] - up[nodes]
-            left = (above - above.amax(dim=-1, keepdim=True)).exp()
-            right = (inner[nodes] - inner[nodes].amax(dim=-1, keepdim=True)).exp()
-            chance = ((left @ found.branch[nodes]) * right).sum(dim=-1, keepdim=True)
-            left = left * (cells.weights[:, None].to(own) / chance.clamp(min=LEAST))
-            pairs[nodes] = found.branch[nodes] * (left.mT @ right)
-        return self._sums(shares, pairs, cells)
-
-    def _sums(self, shares: Tensor, pairs: Tensor, cells: Cells) -> Sums:
-        prior, states = self.prior, shares.shape[-1]
-        levels = shares.new_zeros(len(self.category) + 1, states)
-        levels.index_add_(0, cells.places.T.flatten(), shares[prior.has_levels].flatten(0, 1))
-        mine = shares[prior.numbers] * cells.there.T[..., None]  # (numbers, rows, states)
-        z = cells.z.T[..., None].to(mine)
-        sums, squares = ((mine * part).sum(dim=1) for part in (z, z.square()))
-        return Sums(
-            shares[self.tree.root].sum(dim=0), pairs, levels, mine.sum(dim=1), sums, squares
-        )
-
-    def improved(self, sums: Sums) -> TreeParameters:
-        """The parameters by expected sums, with pseudo-counts as all rows are."""
-        more = PSEUDO_COUNTS
-        root = sums.root + more / len(sums.root)
-        child = sums.pairs.sum(dim=1, keepdim=True)
-        child = (child + LEAST) / (child + LEAST).sum(dim=-1, keepdim=True)
-        branch = sums.pairs + more * child
-        tables = sums.levels[:-1] + more * self.shares[:, None].to(root)
-        tables = (tables / by_category(tables, self.category)).log()
-        rows, mean = sums.rows + more, self.mean[:, None].to(root)
-        variance = self.variance[:, None].to(root)
-        centers = (sums.sums + more * mean) / rows
-        squares = (sums.squares + more * (variance + mean.square())) / rows
-        variances = (squares - centers.square()).maximum(NARROWEST**2 * variance)
-        return TreeParameters(
-            (root / root.sum()).log(),
-            branch / branch.sum(dim=-1, keepdim=True),
-            F.pad(tables, (0, 0, 0, 1)),
-            centers.T,
-            variances.T,
-        )
-
-    def _begun(self, source: torch.Generator) -> TreeParameters:
-        """The tree of Chow and Liu, each code several states that noise sets apart."""
-        rows = self._at_once(torch.arange(len(self.codes)))[0]
-        cells, device = self.cells.at(rows), self.codes.device
-        sizes = torch.tensor(self.sizes, device=device)[:, None]
-        code = torch.arange(STATES, device=device) % sizes  # of each state. Shape (vars, states)
-        hits = (self.codes[rows].T[..., None] == code[:, None]).float()  # (vars, rows, states)
-        shares = hits / hits.sum(dim=-1, keepdim=True).clamp(min=1)
-        shares = (SHARP * shares + (1 - SHARP) / STATES) * cells.weights[:, None].float()
-        pairs = hits.new_zeros(len(sizes), STATES, STATES)
-        for nodes, parents in self.tree.levels:
-            both = hits[parents].mT @ shares[nodes]
-            noise = torch.randn(both.shape, generator=source).to(both)
-            pairs[nodes] = (both + both.mean(dim=1, keepdim=True) + LEAST) * (NOISE * noise).exp()
-        branch = pairs / pairs.sum(dim=-1, keepdim=True).clamp(min=LEAST)
-        return self.improved(self._sums(shares, pairs, cells))._replace(branch=branch)
-
-    def _own(self, found: TreeParameters, cells: Cells) -> Tensor:
-        """Log-likelihood of the states by each value. Shape ``(vars, rows, states)``."""
-        prior = self.prior
-        own = found.tables.new_zeros(len(prior.start), len(cells.weights), len(found.root))
-        own[prior.has_levels] = found.tables[cells.places.T]
-        away = cells.z.T[..., None].to(own) - found.centers.T[:, None]
-        variances = found.variances.T[:, None]
-        logs = -0.5 * (away.square() / variances + variances.log())
-        own[prior.numbers] += logs.where(cells.there.T[..., None], 0)
-        return own
-
-    def _finished(self, found: TreeParameters) -> TreeParameters:
-        """Moved to frequencies and means, in doubles."""
-        found = TreeParameters(*(part.double() for part in found))
-        if not self.prior.balanced:
-            return found
-        nothing = found.tables.new_zeros(len(self.sizes), 1, len(found.root))
-        _, _, down = swept(self.tree, nothing, found.root[None], found.branch)
-        states = down[:, 0].log_softmax(dim=-1)  # log probability of each state of each column
-        of_levels = states[self.prior.has_levels][self.category]
-        tables = balanced(found.tables, of_levels, self.shares, self.category)
-        centers = centered(
-            found.centers, tables, states[self.prior.numbers], self.mean, self.prior._elsewhere
-        )
-        return found._replace(tables=tables, centers=centers)
+def row_keys(x: Tensor) -> Tensor:
+    """A number of 31 bits that depends on all values of a row. Shape ``(rows,)``."""
+    key = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    for column in (x.float() + 0.0).contiguous().view(torch.int32).long().unbind(dim=1):
+        key = (key ^ column) * MIX
+        key = key ^ (key >> 29)
+    return (key >> 32) & (2**31 - 1)

@@ -122,6 +122,9 @@ FEW_NORMALS = 4
 NO_WEIGHT = -1e4
 """Log weight of a component that is not there."""
 
+MOST_COLUMNS = 1200
+"""Most numbers of a prior: a decomposition of their covariance for each row takes their cube."""
+
 NOTHING = 1e-9
 """Share of its rows that a normal keeps without its only row."""
 

@@ -44,7 +44,7 @@ from anyorder.lattice.protocols import DecompositionProtocol
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.priors.contract import Prior
-from anyorder.priors.levels import default_prior
+from anyorder.priors.version_0_1 import prior_of_0_1
 from anyorder.variables import Schema
 
 PLAIN = (str, int, float, bool, type(None))
@@ -264,8 +264,7 @@ def upgraded(
         return document, tensors
     network, components = document["network"], None
     if "GuidedNetwork" in json.dumps(network):
-        prior = default_prior(Schema.from_json(json.dumps(document["schema"])))
-        assert prior is not None
+        prior = prior_of_0_1(Schema.from_json(json.dumps(document["schema"])))
         components, inner = prior.components, network.get("network")
         if inner is None:
             inner = {**network, "members": [member["network"] for member in network["members"]]}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anyorder.errors import ConfigError
-from anyorder.heads.mixed import Joined, MixedConditionals
+from anyorder.heads.mixed import MixedConditionals
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
@@ -23,12 +23,10 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork, PriorMessage
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, SummedPrior
-from anyorder.priors.latent_classes import LatentClasses
+from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, StackedPrior
 from anyorder.priors.latent_tree import LatentTree
-from anyorder.priors.levels import MOST_COLUMNS, default_prior
 from anyorder.priors.moments import in_rows
-from anyorder.priors.normals import NormalPrior
+from anyorder.priors.normals import MOST_COLUMNS, NormalPrior
 from anyorder.priors.scales import Units
 from anyorder.saving.checkpoint import RunFolder, save_model
 from anyorder.tables.engine import fill_gaps
@@ -137,29 +135,13 @@ def rows_of_a_step(columns: int) -> int:
     return max(FEWEST_ROWS, min(BATCH, STEP_CELLS // max(1, columns)))
 
 
-def stacked_prior(schema: Schema, *, balanced: bool) -> Prior:
-    """Returns a latent tree for categories, and normal mixtures for numbers, which it reads too.
-
-    Numbers keep normal mixtures: diamonds after 25 s, joint -27.8, where densities given classes
-    had -31.4.
-    """
-    asked = [variable for variable in schema if not variable.context]
-    priors: list[Prior] = [latent_prior(schema, balanced=balanced, densities=False)]
-    if 2 <= sum(variable.kind == "continuous" for variable in asked) <= MOST_COLUMNS:
-        priors.append(NormalPrior(schema))
-    return SummedPrior(schema, priors)
-
-
-def latent_prior(schema: Schema, *, balanced: bool, densities: bool) -> Prior:
-    """Returns a latent tree, or latent classes for densities of numbers and for very many columns.
-
-    Beside numbers classes have joint normals, which trees of normals do not match.
-    """
-    asked = [variable for variable in schema if not variable.context]
-    has_numbers = any(variable.kind == "continuous" for variable in asked)
-    is_tree = len(asked) <= MOST_COLUMNS and not (densities and has_numbers)
-    kind = LatentTree if is_tree else LatentClasses
-    return kind(schema, balanced=balanced, densities=densities)
+def prior_of(schema: Schema, *, alone: bool, balanced: bool) -> Prior:
+    """Returns a latent tree, and beside it normal mixtures for the relations between numbers."""
+    numbers = sum(v.kind == "continuous" for v in schema if not v.context)
+    tree = LatentTree(schema, balanced=balanced)
+    if alone or not 2 <= numbers <= MOST_COLUMNS:
+        return tree
+    return StackedPrior(schema, tree, NormalPrior(schema))
 
 
 def network_for(columns: int) -> Network:
@@ -195,23 +177,10 @@ class Shape:
 
     def prior(self, schema: Schema) -> Prior | None:
         """Prior of the columns, if the model can have one."""
-        balanced = self.missing == "mcar"
-        if self.network is None:
-            return latent_prior(schema, balanced=balanced, densities=True)
-        if not self.guide or self.network == "mlp":
+        alone = self.network is None
+        if not alone and (not self.guide or self.network == "mlp" or self.head == "energy"):
             return None
-        if self.joined(schema) != "heads":
-            return stacked_prior(schema, balanced=balanced)
-        return default_prior(schema) if self.head in ("mixture", "spline") else None
-
-    def joined(self, schema: Schema) -> Joined:
-        """Returns how prior and network are joined; see `MixedConditionals`."""
-        if self.network is None:
-            return "alone"
-        asked = [variable for variable in schema if not variable.context]
-        has_levels = any(variable.kind == "categorical" for variable in asked)
-        is_path = self.network != "mlp" and self.guide and self.head == "mixture"
-        return "gated" if is_path and has_levels else "heads"
+        return prior_of(schema, alone=alone, balanced=self.missing == "mcar")
 
 
 def build(
@@ -254,9 +223,9 @@ def build(
         conditionals = MixedConditionals(
             schema,
             width=network.width,
-            head=shape.head,
+            head="mixture" if shape.network is None else shape.head,
             components=None if prior is None else prior.components,
-            joined=shape.joined(schema),
+            gated=prior is not None,
         )
     natural = RemoveGreatest(lexicographic(schema.num_variables))
     return AnyOrderModel(schema, network, conditionals, protocol or natural)
@@ -330,7 +299,7 @@ def fit_prior(
         return
     prior, device = networks[0].prior, models[0].device
     every = data if held_out is None else data.with_rows(held_out)
-    for part in prior.priors if isinstance(prior, SummedPrior) else [prior]:
+    for part in [prior.tree, prior.normals] if isinstance(prior, StackedPrior) else [prior]:
         read = every if part.is_cross_fitted else data
         own = None if read.weights is None else read.weights.to(device)
         part.fit(read.x.to(device), ~read.missing.to(device), own, units=units)
