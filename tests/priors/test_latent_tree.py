@@ -169,16 +169,24 @@ def test_messages_are_those_of_all_assignments(prior, generator):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_walk_has_the_message_of_every_step(prior, generator, training, shared):
-    """Along one order of all rows, and along one of each."""
+@pytest.mark.parametrize("kind_of_order", ["shared", "columns", "own"])
+def test_a_walk_has_the_message_of_every_step(
+    prior, generator, training, kind_of_order, monkeypatch
+):
+    """Along one order of all rows, along that of the columns, and along one of each."""
     prior.train(training)
     x = sampled(30, generator)
     kind = torch.rand(30, 5, generator=generator)
     given, query = kind < 0.3, kind > 0.5
-    rank = torch.rand(1 if shared else 30, 5, generator=generator).argsort(dim=1)
-    fast = prior.along(x, query=query, given=given, rank=rank)
+    rank = torch.rand(30, 5, generator=generator).argsort(dim=1)
+    if kind_of_order == "shared":
+        rank = rank[:1]
+    if kind_of_order == "columns":  # steps are counted among the queried variables of each row
+        rank = (query.cumsum(dim=1) - 1).masked_fill(~query, 9)
     slow = Prior.along(prior, x, query=query, given=given, rank=rank)
+    if kind_of_order != "own":
+        monkeypatch.setattr(Prior, "along", None)  # not taken
+    fast = prior.along(x, query=query, given=given, rank=rank)
     for name in ("levels", "states"):
         found, expected = (getattr(part, name)[query] for part in (fast, slow))
         tolerance = 2e-3 if training else 1e-4  # single precision

@@ -191,14 +191,13 @@ class LatentTree(Prior):
 
         Rows that share an order of the variables go along it together.
         """
-        rank = rank.expand(query.shape)
-        alone = not len(query) or int(query.sum(dim=1).max()) <= 1
-        if not (alone or (rank == rank[:1]).all()):
+        shared = _shared_order(query, rank.expand(query.shape))
+        if shared is None:
             return super().along(x, query=query, given=given, rank=rank)
         state, is_given = self.encode(x, given | query), given[..., None]
         told, evidence = state.own.masked_fill(is_given, 0), state.own.masked_fill(~is_given, 0)
         asked = query.any(dim=0).tolist()
-        order = [] if alone else [v for v in rank[0].argsort().tolist() if asked[v]]
+        order = [variable for variable in shared if asked[variable]]
         variables = torch.arange(len(self.columns), device=x.device).expand(query.shape)
         return self._said(TreeState(evidence, state.fold), variables, told, order)
 
@@ -312,6 +311,16 @@ class LatentTree(Prior):
                 share = weights[rows[row], token]
                 levels[rows[row], token] = share @ tables[one][columns.level[variable]].T
         return levels.log().masked_fill(~columns.inside[variables], NO_CHANCE).float()
+
+
+def _shared_order(query: Tensor, rank: Tensor) -> list[int] | None:
+    """Order of the variables in which all rows go, empty where each has one step; None if none."""
+    if not len(query) or int(query.sum(dim=1).max()) <= 1:
+        return []
+    when = rank.masked_fill(~query, -1)
+    if ((when == when.cummax(dim=1).values) | ~query).all():  # the order of the schema
+        return list(range(query.shape[1]))
+    return rank[0].argsort().tolist() if (rank == rank[:1]).all() else None
 
 
 def _by_fold(fold: Tensor, count: int) -> tuple[Tensor, tuple[int, int]]:
