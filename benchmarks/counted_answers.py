@@ -35,7 +35,8 @@ from benchmarks.table_sets import load_set
 VARIANTS: dict[str, dict[str, Any]] = {"TableModel": {}, "no prior": {"prior": False}}
 """Arguments of the models that are compared."""
 
-METRICS = ("largest_points", "rms_points", "rms_z")
+ERRORS = ("largest_points", "rms_points", "rms_z")
+METRICS = (*ERRORS, *(f"numbers_{name}" for name in ERRORS))
 
 app = App(name="counted_answers", help=__doc__)
 
@@ -103,21 +104,26 @@ def _measured(
     return [
         Row(name, variant, metric, one.value, one.se if len(seeds) > 1 else None, len(seeds))
         for metric, one in zip((*METRICS, "processor_seconds"), estimates, strict=True)
+        if not np.isnan(one.value)
     ]
 
 
 def errors(counts: pd.DataFrame) -> list[float]:
-    """Returns the largest and the root mean square error in points, and that in standard errors.
+    """Returns `METRICS`: the largest and the root mean square error in points, and the z-score.
 
     Args:
-        counts: From `TableModel.check_counts`; numbers, which have no shares, are left out.
+        counts: From `TableModel.check_counts`. Without numbers, theirs are not a number.
     """
-    levels = counts[counts["event"].str.contains("=")]
-    points = 100 * (levels["probability"] - levels["share"])
+    of_levels = counts["event"].str.contains("=")
+    return [*_errors(counts[of_levels]), *_errors(counts[~of_levels])]
+
+
+def _errors(counts: pd.DataFrame) -> list[float]:
+    points = 100 * (counts["probability"] - counts["share"])
     return [
         float(points.abs().max()),
         float(np.sqrt((points**2).mean())),
-        float(np.sqrt((levels["z"] ** 2).mean())),
+        float(np.sqrt((counts["z"] ** 2).mean())),
     ]
 
 
@@ -132,7 +138,7 @@ def _frequencies(name: str, frame: pd.DataFrame) -> list[Row]:
     found = errors(pd.DataFrame([{**vars(one), "z": one.z} for one in levels]))
     return [
         Row(name, "column frequencies", metric, value)
-        for metric, value in zip(METRICS, found, strict=True)
+        for metric, value in zip(ERRORS, found, strict=False)
     ]
 
 

@@ -35,12 +35,16 @@ class Rival:
     unwanted: tuple[str, ...] = ()
 
 
+NETWORKS = Rival("benchmarks.rivals.bayesian_network", ("pyagrum==3.3.1", "numpy==2.4.6"))
+"""Worker of `benchmarks.known_networks`, whose task is another than that of `RIVALS`."""
+
 SCIKIT_LEARN = ("scikit-learn==1.9.1", "numpy==2.4.6")
 RIVALS: Mapping[str, Rival] = {
     "spflow": Rival(
         "benchmarks.rivals.sum_product",
         ("spflow==1.1.0", "networkx==3.6.1", "torch==2.13.0"),
     ),
+    "learnt_network": Rival("benchmarks.rivals.learnt_network", NETWORKS.requirements),
     "gaussian_mixture": Rival("benchmarks.rivals.gaussian_mixture", SCIKIT_LEARN),
     "iterative_imputer": Rival("benchmarks.rivals.iterative_imputer", SCIKIT_LEARN),
     "miceforest": Rival(
@@ -55,9 +59,6 @@ RIVALS: Mapping[str, Rival] = {
         unwanted=("torchvision", "torchaudio"),
     ),
 }
-
-NETWORKS = Rival("benchmarks.rivals.bayesian_network", ("pyagrum==3.3.1", "numpy==2.4.6"))
-"""Worker of `benchmarks.known_networks`, whose task is another than that of `RIVALS`."""
 
 NETWORK_FILES = "pgmpy==1.1.2"
 """Package whose wheel has the files of public Bayesian networks."""
