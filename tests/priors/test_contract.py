@@ -11,7 +11,8 @@ from anyorder.inference.queries import log_prob, sample
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.contracts import Features, PriorMessage
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.priors.contract import NetworkWithPrior, Prior
+from anyorder.priors.contract import MUCH, NetworkWithPrior, Prior
+from anyorder.priors.latent_tree import LatentTree
 from anyorder.saving.checkpoint import load_model, save_model
 from tests.priors import flat, message_of
 
@@ -116,3 +117,45 @@ def test_messages_are_kept_for_queries_that_are_asked_again(model, x, generator,
     torch.testing.assert_close(again, expected)
     log_prob(model, x, **parts)
     assert len(asked) == 3 * calls
+
+
+def counted(schema, query, given):
+    """Known variables as a network with a prior counts them, along the columns and step by step."""
+    inner = PathTransformer(schema, layers=1, width=8, heads=2, positions="absolute", shared=False)
+    network = NetworkWithPrior(schema, inner, LatentTree(schema)).eval()
+    x = torch.zeros(len(query), len(schema))
+    path = network(x, query, given, torch.arange(query.shape[1]))
+    along = {
+        (int(r), int(t)): int(k) for r, t, k in zip(*path[1:4:2], path.prior.known, strict=True)
+    }
+    for row in range(len(query)):
+        state = network.encode(x[row, None], given[row, None])
+        for target in query[row].nonzero().flatten().tolist():
+            asked = torch.tensor([[target]])
+            assert int(network.message(state, asked).known) == along[row, target]
+            state = network.tell(state, asked, x[row, target].view(1, 1))
+    return along
+
+
+def test_known_variables_are_counted_and_a_number_opens_the_gate_to_another():
+    kinds = Variable.categorical("a", [0, 1]), Variable.continuous("u"), Variable.continuous("v")
+    schema = Schema((*kinds, Variable.categorical("b", [0, 1])))
+    query = torch.tensor([[True, True, True, True], [True, False, True, True]])
+    given = torch.tensor([[False] * 4, [False, True, False, False]])
+    assert counted(schema, query, given) == {
+        **{(0, 0): 0, (0, 1): 1, (0, 2): MUCH, (0, 3): 3},
+        **{(1, 0): 1, (1, 2): MUCH, (1, 3): 3},
+    }
+
+
+def test_context_opens_the_gate_for_all():
+    """A tree does not read context: the answer to p(a | context) is the network's."""
+    schema = Schema(
+        (
+            Variable.categorical("a", [0, 1]),
+            Variable.categorical("b", [0, 1]),
+            Variable.categorical("c", [0, 1], context=True),
+        )
+    )
+    query = torch.tensor([[True, True]])
+    assert counted(schema, query, ~query) == {(0, 0): MUCH, (0, 1): MUCH}

@@ -139,7 +139,7 @@ class TableModel(TableAnswers, Parameters):
             allows them to depend on what is observed, by imputing them repeatedly in training.
         network: "perceptron" and "path", a Transformer, answer a query in one pass; "auto" is the
             first up to 256 columns, and the second beyond; "mlp" is the masked perceptron of ACE;
-            None is the prior alone, a latent tree or latent classes, fitted in seconds.
+            None is the prior alone, a latent tree, fitted in seconds.
         streams: Streams of a Transformer: 2 keeps given and queried columns apart, and predicts
             single columns better; 1 has half the tokens, and learns whole rows sooner.
         layers: Number of blocks; None is 2 for a perceptron and 3 for others.
