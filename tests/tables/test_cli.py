@@ -431,7 +431,9 @@ def test_query_of_a_category_given_regions(run, capsys):
     main(["query", str(run), "--of", "job", "--given", given])
     shown = capsys.readouterr()
     assert re.search(r"baker, head +│ +\d+\.\d% │ █", shown.out)
-    assert not shown.err  # weights are as good as equal after so little training
+    worth = re.search(r"1,024 weighted samples. They are worth ([\d,]+) equal ones", shown.err)
+    assert worth
+    assert 500 < int(worth[1].replace(",", "")) < 1024
     main(["query", str(run), "--of", "job,smoker", "--given", given, "--json"])
     answer = last_json(capsys)
     for column in ("job", "smoker"):

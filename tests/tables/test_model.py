@@ -31,7 +31,7 @@ from anyorder.errors import (
 )
 from anyorder.lattice.masks import UniformCardinality
 from anyorder.lattice.query_laws import QueryList
-from anyorder.priors.contract import NetworkWithPrior
+from anyorder.priors.contract import NetworkWithPrior, StackedPrior
 from anyorder.priors.latent_tree import LatentTree
 from anyorder.priors.normals import NormalPrior
 from anyorder.saving.checkpoint import SavedModel
@@ -777,18 +777,21 @@ def test_linear_relations_are_known_from_few_rows(tmp_path):
     assert not isinstance(bare.model_.network, NetworkWithPrior)
     guided.save(tmp_path)
     np.testing.assert_array_equal(TableModel.load(tmp_path).log_prob(test), guided.log_prob(test))
-    (guide,) = guided.model_.network.prior.priors
+    guide = guided.model_.network.prior.normals
     covariances = guide.covariances.clone()
     guided.set_params(warm_start=True).fit(train * 2)  # what was learnt is learnt about that guide
     assert torch.equal(guide.covariances, covariances)
     assert guided.table_["a"].seen[1] > train["a"].max()  # guesses may lie where new rows were
 
 
-def test_a_number_alone_has_no_guide_and_a_category_beside_it_has():
-    frame = pd.DataFrame({"a": [1, 2, 3] * 20, "b": ["x", "y"] * 30})
-    assert not isinstance(clone(QUICK).fit(frame[["a"]]).model_.network, NetworkWithPrior)
-    (prior,) = clone(QUICK).fit(frame).model_.network.prior.priors
-    assert isinstance(prior, LatentTree)
+def test_one_number_has_a_tree_and_several_have_normals_beside_it():
+    frame = pd.DataFrame({"a": [1, 2, 3] * 20, "b": ["x", "y"] * 30, "c": range(60)})
+    alone = clone(QUICK).fit(frame[["a", "b"]]).model_.network.prior
+    several = clone(QUICK).fit(frame).model_.network.prior
+    assert isinstance(alone, LatentTree)
+    assert isinstance(several, StackedPrior)
+    assert isinstance(several.tree, LatentTree)
+    assert isinstance(several.normals, NormalPrior)
     with pytest.raises(ConfigError, match="`prior` must be True or False"):
         clone(QUICK).set_params(prior="yes").fit(frame)
 
@@ -811,7 +814,7 @@ def test_copies_and_outliers_leave_a_guide_definite():
     data = data.at(table_fitting.split(len(frame), 0.1, 0)[0])
     model = table_fitting.build(table.schema, QUICK._shape(3), 0)
     table_fitting.fit_prior([model], data)
-    covariances = model.network.prior.priors[0].covariances.double()
+    covariances = model.network.prior.normals.covariances.double()
     assert torch.linalg.cholesky(covariances).isfinite().all()
 
 
@@ -833,7 +836,7 @@ def test_members_read_the_rows_for_their_guides_once(monkeypatch):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
     model = clone(QUICK).set_params(members=3).fit(frame)
     assert len(read) == 1
-    first, *others = (member.network.prior.priors[0] for member in members_of(model.model_))
+    first, *others = (member.network.prior.normals for member in members_of(model.model_))
     assert not torch.equal(first.covariances[0], torch.eye(3))
     assert all(torch.equal(first.covariances, other.covariances) for other in others)
 

@@ -254,9 +254,10 @@ def test_quantiles_are_those_of_the_distributions(model):
         codes = group.quantiles(SHARES)
         exact = group.part.icdf(SHARES[:, None].expand(-1, group.mixing.count)).double()
         # The weights of a mixture are float32: they sum to one but for 1e-7, which the engine
-        # corrects. In the tail of 1e-4 that moves a normal score by up to 1e-7 / phi(3.7) = 2.5e-4.
+        # corrects. That moves a normal score by 1e-7 over its density, most in the tails.
         assert (codes - exact)[1:-1].abs().max() < 1e-5
-        assert (codes - exact).abs().max() < 1e-3
+        density = group.part.log_prob(exact.float()).exp()
+        assert ((codes - exact).abs() * density).max() < 2e-7
         reached = group.part.cdf(codes).double()
         below = group.part.cdf(codes - 1e-5).double()
         assert (reached > SHARES[:, None] - 1e-6).all()
@@ -272,7 +273,8 @@ def test_entropies_are_those_of_the_distributions(model):
         assert torch.allclose(found, atoms + group.share * smooth, atol=1e-3)
         wide = smooth > -3  # of narrower ones, float32 tells too few codes apart
         assert wide.any()
-        assert torch.allclose(found[wide], group.part.entropy()[wide].double(), atol=1e-5)
+        # Densities of narrow components are steep between codes that float32 tells apart.
+        assert torch.allclose(found[wide], group.part.entropy()[wide].double(), atol=3e-5)
 
 
 def test_quantiles_of_mixtures_invert_their_cdf(model):

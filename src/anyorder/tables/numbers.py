@@ -89,6 +89,14 @@ class Gaussianizer:
     scores: tuple[float, ...]
     slopes: tuple[float, ...]
 
+    @property
+    def rises(self) -> bool:
+        """True if it is increasing, as what `fit` returns; a description could say otherwise."""
+        knots, scores, slopes = self._arrays()
+        sizes = len(knots) == len(scores) == len(slopes)
+        steps = np.concatenate([np.diff(knots), np.diff(scores), slopes])
+        return sizes and bool(np.isfinite(steps).all() and (steps > 0).all())
+
     @classmethod
     def fit(cls, values: ArrayLike) -> "Gaussianizer":
         """Fits the map under which `values`, finite and at least one, are about normal."""

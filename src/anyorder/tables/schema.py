@@ -473,6 +473,8 @@ def number_column_from(description: dict[str, Any]) -> NumberColumn:
     spline = entries["gaussianizer"]
     spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
     entries["gaussianizer"] = Gaussianizer(**spline)
+    if not entries["gaussianizer"].rises:
+        raise SchemaError("its numbers have a scale that does not rise")
     entries["measurement"] = Measurement(**entries["measurement"])
     entries["seen"] = tuple(entries["seen"])
     entries["atom_values"] = tuple(entries["atom_values"])
