@@ -39,10 +39,12 @@ Mixtures whose components have known masses sample the component first, by its t
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeGuard, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from anyorder.errors import ConfigError, check_available, check_choice, check_flag
 from anyorder.lattice.masks import (
@@ -220,13 +222,21 @@ def size_masses(law: WeightedLaw, batch: int, available: Tensor | None) -> Tenso
     """Returns the mass of all queries of c = 0..N variables: float64 ``(batch, N + 1)``."""
     n = law.queries.num_variables
     counts = torch.full((batch,), n) if available is None else available.sum(dim=1).cpu()
-    table = torch.zeros(batch, n + 1, dtype=torch.float64)
-    for a in sorted(set(counts.tolist()), reverse=True):
-        sizes = law.queries.log_query_sizes(a)
-        assert sizes is not None
-        queried = torch.arange(a + 1)
-        table[counts == a, : a + 1] = sizes.exp() * _mean_mass(law, queried, a) * (queried > 0)
-    return table
+    distinct, place = counts.unique(return_inverse=True)
+    return torch.stack([_masses_among(law, a) for a in distinct.tolist()])[place]
+
+
+@lru_cache(maxsize=1024)
+def _masses_among(law: WeightedLaw, num_available: int) -> Tensor:
+    """Returns the mass of all queries of c = 0..N of so many variables: ``(N + 1,)``; not a copy.
+
+    The same few numbers of variables are asked for in every step of a training.
+    """
+    sizes = law.queries.log_query_sizes(num_available)
+    assert sizes is not None
+    queried = torch.arange(num_available + 1)
+    found = sizes.exp() * _mean_mass(law, queried, num_available) * (queried > 0)
+    return F.pad(found, (0, law.queries.num_variables - num_available))
 
 
 def _mean_mass(law: WeightedLaw, queried: Tensor, num_available: int) -> Tensor:
