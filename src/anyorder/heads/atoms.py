@@ -12,7 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.distributions import HALF_LOG_TAU, Conditionals, ContinuousDistribution
+from anyorder.heads.distributions import (
+    HALF_LOG_TAU,
+    Conditionals,
+    ContinuousDistribution,
+    VariableProjection,
+)
 from anyorder.heads.with_prior import (
     LOOSE,
     SLIP,
@@ -26,6 +31,9 @@ from anyorder.networks.blocks import PiecewiseLinear
 from anyorder.networks.contracts import Features, PriorMessage
 from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable
+
+HALF = 0.0
+"""Logit of the share of a tree's log ratios at first, where the gate is open."""
 
 NO_CHANCE = -1e4
 """Logit of an atom that is not there, where sums of it need a gradient."""
@@ -185,6 +193,7 @@ class AtomicConditionals(Conditionals):
     atoms: Tensor
     units: Tensor
     usual: Tensor
+    usual_levels: Tensor
 
     def __init__(
         self,
@@ -204,7 +213,13 @@ class AtomicConditionals(Conditionals):
             with torch.no_grad():
                 self.branches.outline.mul_(LOOSE)
         self.tilt = AtomTilt(len(schema), width=width) if components else None
-        self.gate = Gate(len(schema)) if gated else None
+        self.gated = gated
+        if gated:
+            self.gate = Gate(len(schema))
+            self.follow = VariableProjection(len(schema), width=width, start=[HALF])
+            nn.init.zeros_(self.follow.weight)
+            usual_levels = torch.zeros(len(schema), most + 1)
+            self.register_buffer("usual_levels", usual_levels)
         self.elsewhere = continuous_conditionals(
             schema, width=width, head=head, components=components, cautious=True, gated=gated
         )
@@ -231,16 +246,19 @@ class AtomicConditionals(Conditionals):
             level = level.masked_fill(atoms[level] != own, elsewhere)
             self.branches.begin(place, level.bincount(weights[there], minlength=elsewhere + 1))
 
-    def measure(self, scales: UnitScales, alone: PriorMessage) -> None:
-        """Takes over the scales of a prior, and its densities without evidence.
+    def measure(self, scales: UnitScales | None, alone: PriorMessage) -> None:
+        """Takes over the scales of a prior, and what it says without evidence.
 
         Args:
-            scales: Scales of the variables.
+            scales: Scales of the variables; None if the prior has none.
             alone: Messages about them without evidence. Shape ``(vars,)``.
         """
-        finite = self.atoms.masked_fill(self.atoms.isinf(), 0)
-        self.units.copy_(scales.to_units(finite.T).T)
-        self.usual.copy_(mixture_at(*alone.components, self.units))
+        if self.gated:
+            self.usual_levels.copy_(self._levels(alone))
+        if scales is not None:
+            finite = self.atoms.masked_fill(self.atoms.isinf(), 0)
+            self.units.copy_(scales.to_units(finite.T).T)
+            self.usual.copy_(mixture_at(*alone.components, self.units))
 
     def forward(
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
@@ -253,15 +271,21 @@ class AtomicConditionals(Conditionals):
             tilt = self.tilt(features, variables, prior, atoms=self.units, usual=self.usual)
             tilt = tilt.masked_fill(atoms.isinf(), 0)
             logits = _tilted(logits.masked_fill(absent, NO_CHANCE), nn.functional.pad(tilt, (0, 1)))
-        if self.gate is not None:
+        if self.gated:
             assert prior is not None
-            assert prior.levels is not None
-            tree = prior.levels[..., : logits.shape[-1]].roll(-1, dims=-1)  # elsewhere comes last
+            tree = self._levels(prior)
             if prior.known is None:
                 logits = tree
             else:
-                own = logits.masked_fill(absent, NO_CHANCE).log_softmax(dim=-1)
+                share = self.follow(features, variables).sigmoid()
+                own = logits + share * (tree - self.usual_levels[variables])
+                own = own.masked_fill(absent, NO_CHANCE).log_softmax(dim=-1)
                 logits = tree.lerp(own, self.gate(prior.known, variables)[..., None])
         logits = logits.masked_fill(absent, -torch.inf)
         elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
         return AtomicDistribution(Categorical(logits), atoms, elsewhere)
+
+    def _levels(self, prior: PriorMessage) -> Tensor:
+        """Log probability of each atom, and last of elsewhere, by a latent tree."""
+        assert prior.levels is not None
+        return prior.levels[..., : self.atoms.shape[1] + 1].roll(-1, dims=-1)

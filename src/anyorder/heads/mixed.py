@@ -166,16 +166,14 @@ class MixedConditionals(Conditionals):
                 part.count(x[:, members], have[:, members], weights)
 
     def measure(self, prior: Prior) -> None:
-        """Starts densities from a prior that is fitted."""
-        if (scales := prior.number_scales) is None:
-            return
-        alone = prior.alone()
+        """Starts numbers from a prior that is fitted."""
+        scales, alone = prior.number_scales, prior.alone()
         asked = [variable for variable in self.schema if not variable.context]
         place = torch.tensor([v.kind == "continuous" for v in asked]).cumsum(dim=0) - 1
         for part, (_, members) in zip(self.groups, _groups(asked), strict=True):
-            mine = scales.at(place[members].to(scales.start.device))
+            mine = None if scales is None else scales.at(place[members].to(scales.start.device))
             density = part.elsewhere if isinstance(part, AtomicConditionals) else part
-            if isinstance(density, DensitiesWithPrior):
+            if isinstance(density, DensitiesWithPrior) and mine is not None:
                 density.scales.load_state_dict(mine.state_dict())
             if isinstance(part, AtomicConditionals):
                 part.measure(mine, alone[members])
