@@ -106,6 +106,4 @@ def test_the_benchmark_measures_points_and_standard_errors():
             "z": [0.0, 2.0, 9.0],
         }
     )
-    assert errors(frame) == pytest.approx(
-        [10.0, 10 / np.sqrt(2), np.sqrt(2), 40.0, 40.0, 9.0]
-    )
+    assert errors(frame) == pytest.approx([10.0, 10 / np.sqrt(2), np.sqrt(2), 40.0, 40.0, 9.0])

@@ -6,6 +6,7 @@ is a few products of matrices, which for few variables take far less time than a
 - Inputs E are the values of the *given* variables; every unit reads them.
 - Inputs U are the values of the *queried* variables. Each hidden unit has a degree d in 0..N-1, as
   many units for each degree. It reads U_j for j < d, and hidden units of degree at most d.
+- A unit reads a value with the same weights, whether it is given or queried.
 - The features of variable i are its units, those of degree i.
 
 So the features of i depend on e and on the part of u before i, and on nothing else: they are those
@@ -96,13 +97,12 @@ class MaskedLinear(nn.Linear):
 
     Args:
         mask: True for the weights that there are. Shape ``(out, in)``.
-        bias: False for a layer without biases.
     """
 
     mask: Tensor
 
-    def __init__(self, mask: Tensor, *, bias: bool = True) -> None:
-        super().__init__(mask.shape[1], mask.shape[0], bias=bias)
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__(mask.shape[1], mask.shape[0])
         self.register_buffer("mask", mask.float(), persistent=False)
         with torch.no_grad():
             # As if each unit had as many inputs as its mask leaves.
@@ -208,6 +208,8 @@ class PathPerceptron(PathNetwork[KnownValues]):
         torch.Size([3, 8])
     """
 
+    before: Tensor
+
     def __init__(
         self, schema: Schema, *, units: int = 16, blocks: int = 2, dropout: float = 0.0
     ) -> None:
@@ -220,7 +222,8 @@ class PathPerceptron(PathNetwork[KnownValues]):
         self.values = ValueEncoding(schema)
         degree = torch.arange(num_variables).repeat_interleave(units)
         self.evidence = nn.Linear(len(self.values), len(degree))
-        self.path = MaskedLinear(self.values.owner < degree[:, None], bias=False)
+        before = (self.values.owner < degree[:, None]).float()
+        self.register_buffer("before", before, persistent=False)
         self.inner = nn.ModuleList(
             DegreeBlock(num_variables, units, dropout) for _ in range(blocks)
         )
@@ -282,7 +285,8 @@ class PathPerceptron(PathNetwork[KnownValues]):
         asked = F.pad(query, (0, context))
         x = x.masked_fill(~(known | asked), 0)
         values, owner = self.values(x), self.values.owner
-        hidden = self.evidence(values * known[:, owner]) + self.path(values * asked[:, owner])
+        path = F.linear(values * asked[:, owner], self.evidence.weight * self.before)
+        hidden = self.evidence(values * known[:, owner]) + path
         hidden = hidden.view(len(x), given.shape[1], self.units)
         for block in self.inner:
             hidden = block(hidden)
