@@ -5,6 +5,7 @@ with its standard error, and printed beside the paper's numbers. `papers_sampler
 sampler of training masks (appendix B), against which the exact sampler is benchmarked.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from anyorder.cli.console import print_json
 from anyorder.errors import check_count, check_seed
 from anyorder.lattice.enumeration import all_sets, edge_law, entropy, node_law, set_index
 from anyorder.lattice.masks import UniformCardinality
@@ -55,8 +55,14 @@ def papers_sampler(batch: int, num_variables: int, generator: torch.Generator) -
 
 
 NUM_VARIABLES = 12
+ALL = f"N={NUM_VARIABLES}"
+"""Name of the set of all masks in a record."""
+
 PAPER_SAMPLES = 1_000_000
 PER_MILLION = 1e6
+
+Rows = Mapping[tuple[str, str, str], Row]
+"""Rows of a record by mask, law and metric."""
 
 
 @dataclass(frozen=True)
@@ -145,48 +151,41 @@ def table7(
     with Console(stderr=True).status("Enumerating and sampling the laws over masks ..."):
         exact = {name: column.exact() for name, column in COLUMNS.items()}
         simulated = {name: column.simulated(samples, generator) for name, column in COLUMNS.items()}
-    if record is not None:
-        command = f"anyorder reproduce table7 --samples {samples} --seed {seed}"
-        settings = {"N": NUM_VARIABLES, "samples": samples, "seed": seed}
-        Record(command, settings, _record_rows(exact, simulated, samples)).save(record)
-    if json:
-        print_json(_document(exact, simulated, samples))
-    else:
-        _show(exact, simulated, samples)
+    command = f"anyorder reproduce table7 --samples {samples} --seed {seed}"
+    settings = {"N": NUM_VARIABLES, "samples": samples, "seed": seed}
+    found = Record(command, settings, _rows(exact, simulated, samples))
+    if found.publish(record, json=json):
+        _show(found)
 
 
-def _document(
-    exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
-) -> dict[str, object]:
-    def rows(laws: dict[str, Tensor]) -> dict[str, dict[str, float]]:
-        return {
-            mask: {name: float(law[_index(mask)]) * PER_MILLION for name, law in laws.items()}
-            for mask in PAPER_ROWS
-        }
-
-    return {
-        "entropy": {name: entropy(law) for name, law in exact.items()},
-        "rows": rows(exact),
-        "simulated": {
-            "samples": samples,
-            "entropy": {name: _plug_in_entropy(law, samples)[0] for name, law in simulated.items()},
-            "entropy_se": {
-                name: _plug_in_entropy(law, samples)[1] for name, law in simulated.items()
-            },
-            "rows": rows(simulated),
-        },
-        "paper": {"entropy": PAPER_ENTROPY, "rows": PAPER_ROWS},
-    }
+def _rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) -> list[Row]:
+    """Returns the numbers of each law: exact, simulated, and those of the paper."""
+    rows = []
+    for name in COLUMNS:
+        value, se = _plug_in_entropy(simulated[name], samples)
+        rows.append(Row(ALL, name, "entropy_exact_nats", entropy(exact[name])))
+        rows.append(Row(ALL, name, "entropy_simulated_nats", value, se, samples))
+        if name in PAPER_ENTROPY:
+            rows.append(Row(ALL, name, "entropy_paper_nats", PAPER_ENTROPY[name]))
+        for mask, counts in PAPER_ROWS.items():
+            share, sampled = (float(law[name][_index(mask)]) for law in (exact, simulated))
+            count, se = sampled * PER_MILLION, _share_se(sampled, samples) * PER_MILLION
+            rows.append(Row(mask, name, "exact_per_million", share * PER_MILLION))
+            rows.append(Row(mask, name, "simulated_per_million", count, se, samples))
+            if name in counts:
+                rows.append(Row(mask, name, "paper_per_million", counts[name]))
+    return rows
 
 
-def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) -> None:
+def _show(record: Record) -> None:
     table = Table(
         title=f"Table 7: masks per million under each law, N = {NUM_VARIABLES}",
         caption=(
-            f"sampled: {samples:,} masks, with their standard error. paper: its simulation of a "
-            "million; the last column is in its data file, not in print. z: its deviation from the "
-            "exact law in standard errors. Reweighted masks (CR) deviate because resampling is "
-            "biased, RND's last one probably because its sort breaks ties by position."
+            f"sampled: {record.settings['samples']:,} masks, with their standard error. paper: its "
+            "simulation of a million; the last column is in its data file, not in print. z: its "
+            "deviation from the exact law in standard errors. Reweighted masks (CR) deviate "
+            "because resampling is biased, RND's last one probably because its sort breaks ties by "
+            "position."
         ),
         box=SIMPLE,
         padding=0,
@@ -194,62 +193,38 @@ def _show(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) 
     table.add_column("mask", no_wrap=True)
     for column in COLUMNS.values():
         table.add_column(column.title, justify="right", no_wrap=True)
+    rows = {(row.dataset, row.model, row.metric): row for row in record.rows}
     for mask in PAPER_ROWS:
-        cells = [_share_cell(name, mask, exact, simulated, samples) for name in COLUMNS]
+        cells = [_share_cell(name, mask, rows) for name in COLUMNS]
         table.add_row(f"[bold]{mask}[/]\n sampled\n ±\n paper\n z", *cells, end_section=True)
-    entropies = [_entropy_cell(name, exact, simulated, samples) for name in COLUMNS]
+    entropies = [_entropy_cell(name, rows) for name in COLUMNS]
     table.add_row("[bold]entropy, nats[/]\n sampled\n ±\n paper", *entropies)
     Console().print(table)
 
 
-def _share_cell(
-    name: str, mask: str, exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
-) -> str:
-    share, sampled = (float(law[name][_index(mask)]) for law in (exact, simulated))
+def _share_cell(name: str, mask: str, rows: Rows) -> str:
+    share = rows[mask, name, "exact_per_million"].value
+    sampled = rows[mask, name, "simulated_per_million"]
     lines = [
-        f"[bold]{share * PER_MILLION:,.0f}[/]",
-        f"{sampled * PER_MILLION:,.0f}",
-        f"{_share_se(sampled, samples) * PER_MILLION:,.0f}" if sampled or not share else "-",
+        f"[bold]{share:,.0f}[/]",
+        f"{sampled.value:,.0f}",
+        f"{sampled.se:,.0f}" if sampled.value or not share else "-",
     ]
-    if name in PAPER_ROWS[mask]:
-        paper = PAPER_ROWS[mask][name]
-        lines.append(f"{paper:,}")
+    if paper := rows.get((mask, name, "paper_per_million")):
+        lines.append(f"{paper.value:,}")
         if share > 0:
-            z = (paper / PER_MILLION - share) / _share_se(share, PAPER_SAMPLES)
-            lines.append(f"[dim]{z:+.1f}[/]")
+            se = _share_se(share / PER_MILLION, PAPER_SAMPLES) * PER_MILLION
+            lines.append(f"[dim]{(paper.value - share) / se:+.1f}[/]")
     return "\n".join(lines)
 
 
-def _entropy_cell(
-    name: str, exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int
-) -> str:
-    value, se = _plug_in_entropy(simulated[name], samples)
-    lines = [f"[bold]{entropy(exact[name]):.3f}[/]", f"{value:.3f}", f"{se:.3f}"]
-    if name in PAPER_ENTROPY:
-        lines.append(f"{PAPER_ENTROPY[name]:.2f}")
+def _entropy_cell(name: str, rows: Rows) -> str:
+    sampled = rows[ALL, name, "entropy_simulated_nats"]
+    exact = rows[ALL, name, "entropy_exact_nats"].value
+    lines = [f"[bold]{exact:.3f}[/]", f"{sampled.value:.3f}", f"{sampled.se:.3f}"]
+    if paper := rows.get((ALL, name, "entropy_paper_nats")):
+        lines.append(f"{paper.value:.2f}")
     return "\n".join(lines)
-
-
-def _record_rows(exact: dict[str, Tensor], simulated: dict[str, Tensor], samples: int) -> list[Row]:
-    rows = []
-    for name in COLUMNS:
-        value, se = _plug_in_entropy(simulated[name], samples)
-        rows.append(Row("N=12", name, "entropy_exact_nats", entropy(exact[name])))
-        rows.append(Row("N=12", name, "entropy_simulated_nats", value, se, samples))
-        for mask in PAPER_ROWS:
-            share, sampled = (float(law[name][_index(mask)]) for law in (exact, simulated))
-            rows.append(Row(mask, name, "exact_per_million", share * PER_MILLION))
-            rows.append(
-                Row(
-                    mask,
-                    name,
-                    "simulated_per_million",
-                    sampled * PER_MILLION,
-                    _share_se(sampled, samples) * PER_MILLION,
-                    samples,
-                )
-            )
-    return rows
 
 
 def _index(mask: str) -> int:
