@@ -16,7 +16,15 @@ from anyorder.lattice.enumeration import edge_law, node_law
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.reproduce.record import TOO_SHORT
 from anyorder.reproduce.study import read_estimates, run_jobs, write_estimates
-from anyorder.reproduce.table1_figure3 import CATALOGUE, FIGURE3, SCALES, TABLE1, LastEdges, build
+from anyorder.reproduce.table1_figure3 import (
+    CATALOGUE,
+    FIGURE3,
+    SCALES,
+    TABLE1,
+    LastEdges,
+    TextStudy,
+    evaluate,
+)
 from anyorder.training.settings import TrainingSettings
 from experiments import tables
 
@@ -220,12 +228,13 @@ def test_stale_tables_are_told(tmp_path, monkeypatch, capsys):
 
 
 def test_models_that_are_compared_have_as_many_parameters():
-    sizes = [build(entry, SCALES["small"], " abc").num_parameters for entry in CATALOGUE.values()]
+    study = TextStudy(SCALES["small"], None, evaluate)
+    sizes = [study.build(entry).num_parameters for entry in CATALOGUE.values()]
     assert max(sizes) / min(sizes) < 1.001
 
 
 def test_the_papers_scale_has_its_parameters():
-    model = build(TABLE1["mac"], SCALES["paper"], " abcdefghijklmnopqrstuvwxyz")
+    model = TextStudy(SCALES["paper"], None, evaluate).build(TABLE1["mac"])
     assert 84e6 < model.num_parameters < 87e6
 
 

@@ -18,7 +18,6 @@ from anyorder.reproduce.tables4_5 import (
     TINY,
     UCI_MODELS,
     UciStudy,
-    build,
     conditionals,
     marginals,
     scale_of,
@@ -212,8 +211,9 @@ def test_the_papers_scale_is_that_of_ace():
 
 
 def test_models_that_are_compared_differ_in_their_head_only():
+    study = UciStudy(None, TINY, None, conditionals)
     sizes = {
-        name: sum(p.numel() for p in build(entry, TINY, 6).network.parameters())
+        name: sum(p.numel() for p in study.build(entry).network.parameters())
         for name, entry in UCI_MODELS.items()
     }
     assert sizes["ace"] == sizes["mac"] == sizes["mac_mixture"]

@@ -25,18 +25,34 @@ from threading import Thread
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from rich.console import Console
 from rich.progress import track
 
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
+from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import Conditionals
 from anyorder.images.data import ImageRows
 from anyorder.inference.model import AnyOrderModel
+from anyorder.lattice.protocols import DecompositionProtocol
+from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.reproduce.options import ExperimentOptions
-from anyorder.reproduce.record import Entry, Paired, Record, Row, progress_console, source
+from anyorder.reproduce.record import (
+    TOO_SHORT,
+    Entry,
+    Paired,
+    Record,
+    Row,
+    legend,
+    progress_console,
+    report_console,
+    source,
+)
 from anyorder.text.data import Crops
 from anyorder.training.batches import Rows
 from anyorder.training.loop import Validation, fit
 from anyorder.training.settings import TrainingSettings, default_device, is_first_process
+from anyorder.variables import Schema
 
 
 class Study(ABC):
@@ -76,9 +92,32 @@ class Study(ABC):
         digest = self.rows().describe()["sha256"]
         return {"data": {"name": self.data_name, "sha256": digest}, **shape}
 
+    @property
     @abstractmethod
+    def schema(self) -> Schema:
+        """Variables of a row."""
+
+    @abstractmethod
+    def network(self, entry: Entry, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        """Returns the network of a model."""
+
+    def conditionals(self, entry: Entry, schema: Schema, width: int) -> Conditionals:
+        """Returns the head of a model."""
+        del entry
+        return CategoricalConditionals(schema, width=width)
+
+    def protocol(self, entry: Entry) -> DecompositionProtocol:
+        """Returns the protocol of a model."""
+        return entry.protocol(self.num_variables)
+
     def build(self, entry: Entry) -> AnyOrderModel:
         """Returns the untrained model; its weights depend only on the seed of the settings."""
+        schema = self.schema
+        with torch.random.fork_rng():
+            torch.manual_seed(self.settings.seed)
+            network = self.network(entry, schema)
+            conditionals = self.conditionals(entry, schema, network.width)
+        return AnyOrderModel(schema, network, conditionals, self.protocol(entry))
 
     @abstractmethod
     def rows(self) -> Crops | Rows | ImageRows:
@@ -125,20 +164,49 @@ class Outcome(NamedTuple):
         measured = [(a, b) for a, b in pairs if {a, b} <= self.estimates.keys()]
         return [self.difference(a, b, metric) for a, b in measured for metric in metrics]
 
+    def steps(self, name: str) -> int:
+        """Returns the largest number of training steps of a model."""
+        steps: int = self.settings["steps"][name] or self.settings["settings"]["steps"]
+        return steps
+
     def metric(self, name: str) -> str:
         """Returns the name of a metric with its unit."""
         return name if self.unit is None else f"{name}_{self.unit}"
 
 
-def joint_record(command: str, outcomes: Mapping[str, Outcome], paired: list[Paired]) -> Record:
-    """Returns one record of several data sets."""
-    return Record(
-        command,
-        {name: outcome.settings for name, outcome in outcomes.items()},
-        [row for outcome in outcomes.values() for row in outcome.rows()],
-        paired,
-        joint_source([outcome.source for outcome in outcomes.values()]),
-    )
+@dataclass(frozen=True)
+class SetsTable:
+    """A table of several data sets: its command, title, differences, and what it prints of each."""
+
+    name: str
+    title: str
+    paired: Callable[[Outcome], list[Paired]]
+    show: Callable[[Console, Outcome, Any], None]
+
+    def run(self, studies: Mapping[str, Study], options: ExperimentOptions) -> None:
+        """Trains and measures the models on each data set, and prints them."""
+        entries = next(iter(studies.values())).catalogue
+        names = options.models or list(entries)
+        outcomes = {
+            one: run_experiment(self.name, names, study, options.out / options.scale / one, options)
+            for one, study in studies.items()
+        }
+        record = Record(
+            options.command(self.name),
+            {one: outcome.settings for one, outcome in outcomes.items()},
+            [row for outcome in outcomes.values() for row in outcome.rows()],
+            [pair for outcome in outcomes.values() for pair in self.paired(outcome)],
+            joint_source([outcome.source for outcome in outcomes.values()]),
+        )
+        if not record.publish(options.record, json=options.json):
+            return
+        console = report_console()
+        console.print(self.title)
+        for one, outcome in outcomes.items():
+            self.show(console, outcome, studies[one])
+        console.print(legend(entries, names))
+        if options.scale == "tiny":
+            console.print(f"\n{TOO_SHORT}")
 
 
 def run_experiment(

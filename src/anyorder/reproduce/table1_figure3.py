@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
-from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import stratified_log_prob
 from anyorder.lattice.masks import FixedCardinality, UniformCardinality
@@ -54,6 +53,7 @@ from anyorder.training.loop import Validation
 from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.training.progress import read_metrics
 from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema
 
 STRIDES = 10
 """Passes of the strided order: a stride of 25 at length 250, as in the published commands."""
@@ -215,23 +215,6 @@ SCALES: Mapping[str, Scale] = {
 }  # fmt: skip
 
 
-def build(entry: Entry, scale: Scale, alphabet: str) -> AnyOrderModel:
-    """Returns the untrained model; its weights depend only on the seed of the settings."""
-    schema = text_schema(alphabet, scale.length)
-    shape: dict[str, Any] = {"layers": scale.layers, "width": scale.width, "heads": scale.heads}
-    network: MaskedNetwork | PathNetwork[Any]
-    with torch.random.fork_rng():
-        torch.manual_seed(scale.settings.seed)
-        if entry.network == "path":
-            network = PathTransformer(schema, positions="rotary", **shape)
-        elif entry.network == "single_stream":
-            network = SingleStreamPathTransformer(schema, positions="rotary", **shape)
-        else:
-            network = Transformer(schema, positions=scale.positions, **shape)
-        conditionals = CategoricalConditionals(schema, width=scale.width)
-    return AnyOrderModel(schema, network, conditionals, entry.protocol(scale.length))
-
-
 def held_out_bits(model: AnyOrderModel, x: Tensor) -> float:
     """Returns the marginal bits of held-out chunks, estimated from a few steps of each path."""
     generator = torch.Generator().manual_seed(0)
@@ -312,9 +295,20 @@ class TextStudy(Study):
         """Length of a chunk."""
         return self.scale.length
 
-    def build(self, entry: Entry) -> AnyOrderModel:
-        """Returns the untrained model; see `text_models.build`."""
-        return build(entry, self.scale, read_text(self.data).alphabet)
+    @property
+    def schema(self) -> Schema:
+        """Characters of a chunk."""
+        return text_schema(read_text(self.data).alphabet, self.scale.length)
+
+    def network(self, entry: Entry, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        """Returns a network of one of the three kinds."""
+        scale = self.scale
+        shape: dict[str, Any] = {"layers": scale.layers, "width": scale.width, "heads": scale.heads}
+        if entry.network == "masked":
+            return Transformer(schema, positions=scale.positions, **shape)
+        two_streams = entry.network == "path"
+        kind = PathTransformer if two_streams else SingleStreamPathTransformer
+        return kind(schema, positions="rotary", **shape)
 
     def rows(self) -> Crops:
         """Returns chunks of the training text that begin anywhere."""

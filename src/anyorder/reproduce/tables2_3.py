@@ -19,7 +19,6 @@ from torch import Tensor
 
 from anyorder.diagnostics.evaluation import Estimate, marginal_questions
 from anyorder.errors import ConfigError, check_choice
-from anyorder.heads.categorical import CategoricalConditionals
 from anyorder.images.data import ImageRows, Images, image_schema, to_x
 from anyorder.images.model import image_network, image_order
 from anyorder.images.public_sets import BUNDLED, READERS, load_images
@@ -36,19 +35,18 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.unet import Unet
 from anyorder.reproduce.options import ImagesOptions
 from anyorder.reproduce.record import (
-    TOO_SHORT,
     Entry,
+    Paired,
     cell,
     difference_table,
-    legend,
     mac_protocol,
-    report_console,
     report_table,
 )
-from anyorder.reproduce.study import Outcome, Study, joint_record, run_experiment
+from anyorder.reproduce.study import Outcome, SetsTable, Study
 from anyorder.training.loop import Validation
 from anyorder.training.losses import ArdmLoss, MacLoss, PathLoss
 from anyorder.training.settings import TrainingSettings
+from anyorder.variables import Schema
 
 PUBLISHED_STRIDES = {3072: 48}
 """Stride of the published commands, by N; the paper's text says 32."""
@@ -187,32 +185,24 @@ class ImageStudy(Study):
         """Number of variables: one for each pixel and channel."""
         return self.images.shape.num_variables
 
-    def build(self, entry: Entry) -> AnyOrderModel:
-        """Returns the untrained model."""
-        images, scale = self.images, self.scale
-        schema = image_schema(images.shape, images.levels)
-        network: MaskedNetwork | PathNetwork[Any]
-        with torch.random.fork_rng():
-            torch.manual_seed(scale.settings.seed)
-            if entry.network == "masked":
-                network = Unet(
-                    schema,
-                    image_shape=tuple(images.shape),
-                    down=scale.down,
-                    width=scale.channels,
-                    checkpointing=scale.checkpointing,
-                )
-            else:
-                network = image_network(
-                    schema,
-                    images.shape,
-                    layers=scale.layers,
-                    width=scale.width,
-                    heads=scale.heads,
-                    patch=self._patch(entry),
-                )
-            conditionals = CategoricalConditionals(schema, width=network.width)
-        return AnyOrderModel(schema, network, conditionals, self._protocol(entry))
+    @property
+    def schema(self) -> Schema:
+        """Variables of an image."""
+        return image_schema(self.images.shape, self.images.levels)
+
+    def network(self, entry: Entry, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        """Returns a U-Net or a path network."""
+        shape, scale = self.images.shape, self.scale
+        if entry.network == "masked":
+            return Unet(
+                schema,
+                image_shape=tuple(shape),
+                down=scale.down,
+                width=scale.channels,
+                checkpointing=scale.checkpointing,
+            )
+        sizes = {"layers": scale.layers, "width": scale.width, "heads": scale.heads}
+        return image_network(schema, shape, patch=self._patch(entry), **sizes)
 
     def _patch(self, entry: Entry) -> int | None:
         """Returns the side of the patches; None for networks without patches."""
@@ -220,10 +210,11 @@ class ImageStudy(Study):
             return None
         return SMALL_PATCH if self.images.shape.height <= SMALL_IMAGE else PATCH
 
-    def _protocol(self, entry: Entry) -> DecompositionProtocol:
+    def protocol(self, entry: Entry) -> DecompositionProtocol:
+        """Returns the protocol of a model, patch by patch for networks with patches."""
         patch = self._patch(entry)
         if patch is None:
-            return entry.protocol(self.num_variables)
+            return super().protocol(entry)
         return RemoveGreatest(image_order("interleaved", self.images.shape, patch=patch))
 
     def rows(self) -> ImageRows:
@@ -319,34 +310,18 @@ def _run(name: str, title: str, sets: Sequence[str], options: ImagesOptions) -> 
     studies = {one: ImageStudy(one, scale_of(options.scale, one), options.data) for one in sets}
     for study in studies.values():
         study.data_name  # noqa: B018, raises before any work if a file cannot be read
-    names = options.models or list(IMAGE_MODELS)
-    outcomes = {
-        one: run_experiment(name, names, study, options.out / options.scale / one, options)
-        for one, study in studies.items()
-    }
-    paired = [pair for outcome in outcomes.values() for pair in outcome.differences(PAIRS, METRICS)]
-    kept = joint_record(options.command(name), outcomes, paired)
-    if not kept.publish(options.record, json=options.json):
-        return
-    console = report_console()
-    console.print(f"{title} at scale {options.scale}: bits per dimension; less is better")
-    for one, outcome in outcomes.items():
-        images = studies[one].images
-        printed = PAPER.get(one, {}) if images.is_public_test else {}
-        _show(console, outcome, printed, studies[one])
-    console.print(legend(IMAGE_MODELS, names))
-    if options.scale == "tiny":
-        console.print(f"\n{TOO_SHORT}")
+    heading = f"{title} at scale {options.scale}: bits per dimension; less is better"
+    SetsTable(name, heading, _paired, _show).run(studies, options)
 
 
-def _show(
-    console: Console,
-    outcome: Outcome,
-    printed: Mapping[str, tuple[float, float]],
-    study: ImageStudy,
-) -> None:
+def _paired(outcome: Outcome) -> list[Paired]:
+    return outcome.differences(PAIRS, METRICS)
+
+
+def _show(console: Console, outcome: Outcome, study: ImageStudy) -> None:
     n = study.num_variables
     console.print(f"\n{outcome.data}, {n} dimensions")
+    printed = PAPER.get(study.dataset, {}) if study.images.is_public_test else {}
     # Published likelihoods of binary images are in nats per image.
     nats = ["joint, nats\nper image"] if study.images.levels == 2 else []
     paper = ["paper: joint,\nmarginal"] if printed else []
@@ -356,12 +331,11 @@ def _show(
         if nats:
             joint = found["joint"]
             cells.append(f"{-joint.value * n * log(2):.2f} ± {joint.se * n * log(2):.2f}")
-        steps = outcome.settings["steps"][name] or outcome.settings["settings"]["steps"]
-        cells.append(f"{steps:,}")
+        cells.append(f"{outcome.steps(name):,}")
         cells += [", ".join(f"{v:.2f}" for v in printed.get(name, ()))] if printed else []
         table.add_row(name, *cells)
     console.print(table)
-    if differences := outcome.differences(PAIRS, METRICS):
+    if differences := _paired(outcome):
         console.print(difference_table(differences, METRICS, "bits"))
     if n > WHOLE_PATH:
         console.print(

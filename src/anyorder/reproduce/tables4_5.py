@@ -11,7 +11,7 @@ are, so the log of each queried column's scale is subtracted.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from time import process_time
 from typing import Any, ClassVar
@@ -35,16 +35,8 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.reproduce.options import TablesOptions
-from anyorder.reproduce.record import (
-    TOO_SHORT,
-    Entry,
-    Paired,
-    legend,
-    mac_protocol,
-    report_console,
-    report_table,
-)
-from anyorder.reproduce.study import Outcome, Study, joint_record, run_experiment
+from anyorder.reproduce.record import Entry, Paired, mac_protocol, report_table
+from anyorder.reproduce.study import Outcome, SetsTable, Study
 from anyorder.reproduce.uci_data import (
     ARCHIVE,
     UCI,
@@ -175,42 +167,6 @@ def scale_of(name: str, dataset: str | None) -> UciScale:
     return replace(scale, hidden=recipe.hidden, settings=settings)
 
 
-def build(entry: Entry, scale: UciScale, num_variables: int) -> AnyOrderModel:
-    """Returns the untrained model; its weights depend only on the seed of the settings."""
-    schema = Schema(tuple(Variable.continuous(f"x{i}") for i in range(num_variables)))
-    network: MaskedNetwork | PathNetwork[Any]
-    with torch.random.fork_rng():
-        torch.manual_seed(scale.settings.seed)
-        if entry.network == "path":
-            network = PathTransformer(
-                schema,
-                layers=scale.layers,
-                width=scale.width,
-                heads=scale.heads,
-                positions="absolute",
-                shared=False,
-                dropout=min(scale.dropout, PATH_DROPOUT),
-            )
-        else:
-            network = ResidualMlp(
-                schema,
-                width=scale.features,
-                hidden=scale.hidden,
-                blocks=scale.blocks,
-                dropout=scale.dropout,
-            )
-        conditionals = _conditionals(entry, scale, schema, network.width)
-    return AnyOrderModel(schema, network, conditionals, entry.protocol(num_variables))
-
-
-def _conditionals(entry: Entry, scale: UciScale, schema: Schema, width: int) -> Conditionals:
-    if entry.head == "energy":
-        return EnergyConditionals(
-            schema, width=width, hidden=scale.energy_hidden, blocks=scale.energy_blocks
-        )
-    return MixtureConditionals(schema, width=width)
-
-
 VALID_ROWS, VALID_BATCH = 512, 16
 """Validation rows during training, and their batch size. Batches are small because an objective
 may sample queries of one size for a batch."""
@@ -252,9 +208,38 @@ class UciStudy(Study):
         """Number of columns."""
         return self.numbers.train.shape[1]
 
-    def build(self, entry: Entry) -> AnyOrderModel:
-        """Returns the untrained model; see `tables4_5.build`."""
-        return build(entry, self.scale, self.num_variables)
+    @property
+    def schema(self) -> Schema:
+        """Variables of a row."""
+        return Schema(tuple(Variable.continuous(f"x{i}") for i in range(self.num_variables)))
+
+    def network(self, entry: Entry, schema: Schema) -> MaskedNetwork | PathNetwork[Any]:
+        """Returns the MLP of ACE, or a path network."""
+        scale = self.scale
+        if entry.network == "path":
+            return PathTransformer(
+                schema,
+                layers=scale.layers,
+                width=scale.width,
+                heads=scale.heads,
+                positions="absolute",
+                shared=False,
+                dropout=min(scale.dropout, PATH_DROPOUT),
+            )
+        return ResidualMlp(
+            schema,
+            width=scale.features,
+            hidden=scale.hidden,
+            blocks=scale.blocks,
+            dropout=scale.dropout,
+        )
+
+    def conditionals(self, entry: Entry, schema: Schema, width: int) -> Conditionals:
+        """Returns energies, or mixtures."""
+        if entry.head == "mixture":
+            return MixtureConditionals(schema, width=width)
+        sizes = {"hidden": self.scale.energy_hidden, "blocks": self.scale.energy_blocks}
+        return EnergyConditionals(schema, width=width, **sizes)
 
     def rows(self) -> Rows:
         """Returns the training rows, with noise."""
@@ -333,44 +318,23 @@ Printed = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Numbers of the paper by data set, model and metric."""
 
 
-@dataclass(frozen=True)
-class UciTable:
-    """Command, title, queries and published numbers of one of the two tables."""
-
-    name: str
-    title: str
-    queries: Queries
-    printed: Printed
-
-
-def run_table(table: UciTable, options: TablesOptions) -> None:
+def run_table(
+    name: str, title: str, queries: Queries, printed: Printed, options: TablesOptions
+) -> None:
     """Trains and queries the models on each data set, and prints them beside the paper's."""
     options.check(SCALES, UCI_MODELS)
     studies = {
-        name or BUNDLED: UciStudy(name, scale_of(options.scale, name), options.data, table.queries)
-        for name in _datasets(options)
+        dataset or BUNDLED: UciStudy(
+            dataset, scale_of(options.scale, dataset), options.data, queries
+        )
+        for dataset in _datasets(options)
     }
     for study in studies.values():
-        name = study.data_name  # raises before any work if a file cannot be read
+        data_name = study.data_name  # raises before any work if a file cannot be read
         if study.dataset is None:
-            note(f"Without --data, {name} replaces the data sets of the paper.")
-    names = options.models or list(UCI_MODELS)
-    outcomes = {
-        name: run_experiment(table.name, names, study, options.out / options.scale / name, options)
-        for name, study in studies.items()
-    }
-    paired = [pair for outcome in outcomes.values() for pair in _paired(outcome)]
-    kept = joint_record(options.command(table.name), outcomes, paired)
-    if not kept.publish(options.record, json=options.json):
-        return
-    console = report_console()
-    console.print(f"{table.title} at scale {options.scale}: nats; more is better")
-    for name, outcome in outcomes.items():
-        printed = table.printed.get(name, {}) if studies[name].numbers.is_public_test else {}
-        _show(console, outcome, printed)
-    console.print(legend(UCI_MODELS, names))
-    if options.scale == "tiny":
-        console.print(f"\n{TOO_SHORT}")
+            note(f"Without --data, {data_name} replaces the data sets of the paper.")
+    heading = f"{title} at scale {options.scale}: nats; more is better"
+    SetsTable(name, heading, _paired, partial(_show, printed)).run(studies, options)
 
 
 def _datasets(options: TablesOptions) -> list[str | None]:
@@ -404,21 +368,22 @@ def _metrics(outcome: Outcome) -> list[str]:
     return [metric for metric in first if metric != MILLISECONDS]
 
 
-def _show(console: Console, outcome: Outcome, printed: Mapping[str, Mapping[str, float]]) -> None:
+def _show(printed: Printed, console: Console, outcome: Outcome, study: UciStudy) -> None:
+    paper = printed.get(study.dataset or BUNDLED, {}) if study.numbers.is_public_test else {}
     console.print(f"\n{outcome.data}")
     titles = {
         metric: metric.removesuffix("_nats").replace("_", " ") for metric in _metrics(outcome)
     }
     found = outcome.estimates
-    table = report_table("nats", *found, *(f"paper:\n{name}" for name in printed))
+    table = report_table("nats", *found, *(f"paper:\n{name}" for name in paper))
     for metric, title in titles.items():
         cells = [
             _cell(estimates[metric].value, estimates[metric].se) for estimates in found.values()
         ]
-        cells += [f"{v[metric]:.2f}" if metric in v else "" for v in printed.values()]
+        cells += [f"{v[metric]:.2f}" if metric in v else "" for v in paper.values()]
         table.add_row(title, *cells)
     table.add_row("ms per row", *(f"{found[name][MILLISECONDS].value:,.1f}" for name in found))
-    table.add_row("steps", *(f"{_steps(outcome, name):,}" for name in found))
+    table.add_row("steps", *(f"{outcome.steps(name):,}" for name in found))
     console.print(table)
     differences = {(p.a, p.b, p.metric): p for p in _paired(outcome)}
     pairs = list(dict.fromkeys((a, b) for a, b, _ in differences))
@@ -428,12 +393,6 @@ def _show(console: Console, outcome: Outcome, printed: Mapping[str, Mapping[str,
             row = [differences[a, b, metric] for a, b in pairs]
             table.add_row(title, *(_cell(p.difference, p.se, sign="+") for p in row))
         console.print(table)
-
-
-def _steps(outcome: Outcome, name: str) -> int:
-    """Returns the largest number of training steps of a model."""
-    steps: int = outcome.settings["steps"][name] or outcome.settings["settings"]["steps"]
-    return steps
 
 
 def _cell(value: float, se: float, *, sign: str = "") -> str:
@@ -447,7 +406,7 @@ SIZES = (3, 5, 10)
 def table4(options: TablesOptions) -> None:
     """Trains models of the UCI data sets, and prints marginal likelihoods."""
     title = "Table 4, marginals of the first variables and of any,"
-    run_table(UciTable("table4", title, marginals, PRINTED_MARGINALS), options)
+    run_table("table4", title, marginals, PRINTED_MARGINALS, options)
 
 
 def marginals(num_variables: int, rows: int, seed: int) -> dict[str, Query]:
@@ -517,7 +476,7 @@ METRIC = "conditional_nats"
 def table5(options: TablesOptions) -> None:
     """Trains models of the UCI data sets, and prints conditional likelihoods."""
     title = "Table 5, the rest given a random half,"
-    run_table(UciTable("table5", title, conditionals, PRINTED_CONDITIONALS), options)
+    run_table("table5", title, conditionals, PRINTED_CONDITIONALS, options)
 
 
 def conditionals(num_variables: int, rows: int, seed: int) -> dict[str, Query]:
