@@ -24,9 +24,11 @@ from anyorder.networks.contracts import PriorMessage
 from anyorder.priors.contract import Prior
 from anyorder.priors.moments import in_rows
 from anyorder.priors.scales import Units
-from anyorder.priors.tree_fit import READ, TreeColumns, TreeFit, TreeParameters
+from anyorder.priors.tree_fit import READ, TreeFit
 from anyorder.priors.trees import (
     Tree,
+    TreeColumns,
+    TreeParameters,
     beliefs_along,
     chow_liu,
     code_pairs,

@@ -1,4 +1,4 @@
-"""Trees over variables: the tree of Chow and Liu, and belief propagation in logarithms.
+"""Trees over variables: that of Chow and Liu, belief propagation, and how states read columns.
 
 Every variable i has a hidden state, which depends on the state of its parent alone. What is known
 of i is a log-likelihood of its states. *Messages* along the edges carry it through the tree: the
@@ -10,6 +10,10 @@ variable of the path to the next change what is known there: `beliefs_along` wal
 next and renews these. So a path takes as many products with a transition matrix as the walk has
 edges, where two sweeps for each factor would take twice the number of variables.
 
+Hidden states read rows as `Cells`: the levels of categories, and numbers. A number with repeated
+values (atoms) has a category of its own, which value or *elsewhere*, and a normal for what is
+elsewhere.
+
 References:
     Chow and Liu (1968): the tree that fits best.
     Pearl (1988), chapter 4: belief propagation.
@@ -17,10 +21,13 @@ References:
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from anyorder.variables import Schema
 
 LEAST = 1e-30
 """Least probability of a state by a message: its logarithm is finite."""
@@ -148,6 +155,147 @@ def beliefs_along(
         found[at] = total[at]
         total[at] += told[at]
     return found
+
+
+class Cells(NamedTuple):
+    """Rows as hidden states read them.
+
+    Args:
+        places: Place of each category's level among all levels; the last is "missing".
+            Shape ``(rows, categories)``.
+        z: Numbers, 0 where they do not count. Shape ``(rows, numbers)``.
+        there: True where they count. Shape ``(rows, numbers)``.
+        weights: Weights of the rows, in rows. Shape ``(rows,)``.
+    """
+
+    places: Tensor
+    z: Tensor
+    there: Tensor
+    weights: Tensor
+
+    def at(self, rows: Tensor | slice) -> "Cells":
+        """Selects rows."""
+        return Cells(*(part[rows] for part in self))
+
+
+class TreeColumns(nn.Module):
+    """How a latent tree reads the columns of a table: levels, numbers, and both for atoms.
+
+    Args:
+        schema: The variables; context is not read.
+    """
+
+    start: Tensor
+    level: Tensor
+    inside: Tensor
+    numbers: Tensor
+    has_levels: Tensor
+    has_atoms: Tensor
+    is_number: Tensor
+    category: Tensor
+    place: Tensor
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        asked = [variable for variable in schema if not variable.context]
+        sizes = [v.num_levels or (len(v.atoms) + 1 if v.atoms else 0) for v in asked]
+        self.atoms = [torch.tensor(v.atoms) for v in asked]
+        self.sizes, self.most_levels = sizes, max([1, *sizes])
+        self.codes_of = [variable.num_levels for variable in asked]  # 0 of a number; see `cut`
+        numbers = [i for i, v in enumerate(asked) if v.kind == "continuous"]
+        has_levels = [i for i, size in enumerate(sizes) if size]
+        start = torch.tensor([0, *sizes]).cumsum(dim=0)
+        levels = torch.arange(self.most_levels)
+        inside = levels < torch.tensor(sizes)[:, None]
+        place = torch.zeros(len(asked), dtype=torch.long)
+        place[numbers] = torch.arange(len(numbers))
+        own = {
+            # Of each variable: its first level, and that of its atoms is "elsewhere".
+            "start": start[:-1],
+            "level": (start[:-1, None] + levels).where(inside, int(start[-1])),
+            "inside": inside,
+            "has_atoms": torch.tensor([bool(v.atoms) for v in asked]),
+            "is_number": torch.tensor([v.kind == "continuous" for v in asked]),
+            "place": place,
+            "numbers": torch.tensor(numbers, dtype=torch.long),
+            "has_levels": torch.tensor(has_levels, dtype=torch.long),
+            # Of each level: its place in `has_levels`.
+            "category": torch.arange(len(has_levels)).repeat_interleave(
+                torch.tensor([size for size in sizes if size], dtype=torch.long)
+            ),
+        }
+        for name, part in own.items():
+            self.register_buffer(name, part, persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def elsewhere(self) -> Tensor:
+        """Level that a number must have to count, or -1. Shape ``(numbers,)``."""
+        return self.start[self.numbers].masked_fill(~self.has_atoms[self.numbers], -1)
+
+    def cells(self, x: Tensor, have: Tensor, weights: Tensor) -> Cells:
+        """Returns rows as cells.
+
+        Args:
+            x: Values. Shape ``(rows, columns)``.
+            have: False for missing values. Shape ``(rows, vars)``.
+            weights: Weights of the rows, in rows. Shape ``(rows,)``.
+        """
+        variables = torch.arange(len(self), device=x.device)
+        x = x[:, : len(self)]
+        codes = self.codes(variables.expand(x.shape), x)
+        places = (self.start + codes).masked_fill(~have, len(self.category))
+        there = (have & ((codes == 0) | ~self.has_atoms))[:, self.numbers]
+        z = x[:, self.numbers].double().masked_fill(~there, 0)
+        return Cells(places[:, self.has_levels], z, there, weights)
+
+    def codes(self, variables: Tensor, values: Tensor) -> Tensor:
+        """Code of each value: of a level, or of an atom, after 0 for elsewhere.
+
+        Args:
+            variables: Shape ``(rows, tokens)``.
+            values: Shape ``(rows, tokens)``.
+        """
+        most = torch.tensor(self.sizes, device=values.device).clamp(min=1) - 1
+        codes = values.nan_to_num().clamp(min=0).long().minimum(most[variables])
+        codes = codes.masked_fill(self.is_number[variables], 0)
+        for variable in variables[self.has_atoms[variables]].unique().tolist():
+            mine = variables == variable
+            own, atoms = values[mine].float(), self.atoms[variable].to(values.device)
+            place = torch.searchsorted(atoms, own).clamp(max=len(atoms) - 1)
+            codes[mine] = torch.where(atoms[place] == own, place + 1, 0)
+        return codes
+
+
+class TreeParameters(NamedTuple):
+    """Parameters of a latent tree.
+
+    Args:
+        root: Log probability of the root's states. Shape ``(states,)``.
+        branch: p(state | state of the parent). Shape ``(vars, states, states)``.
+        tables: Log probability of each level; 0 for "missing". Shape ``(levels + 1, states)``.
+        centers: Means of the numbers. Shape ``(states, numbers)``.
+        variances: Shape ``(states, numbers)``.
+    """
+
+    root: Tensor
+    branch: Tensor
+    tables: Tensor
+    centers: Tensor
+    variances: Tensor
+
+    @staticmethod
+    def even(columns: TreeColumns, states: int) -> "TreeParameters":
+        """Returns those before any row is read: equal states and levels, standard normals."""
+        sizes = torch.tensor([float(size) for size in columns.sizes if size])
+        tables = F.pad(-sizes.log()[columns.category], (0, 1))[:, None].repeat(1, states)
+        root, numbers = torch.full((states,), 1 / states), len(columns.numbers)
+        branch = root.repeat(len(columns), states, 1)
+        return TreeParameters(
+            root.log(), branch, tables, torch.zeros(states, numbers), torch.ones(states, numbers)
+        )
 
 
 def cut(
