@@ -21,8 +21,7 @@ from torch.special import log_ndtr
 
 from anyorder.errors import ConfigError
 from anyorder.heads.atoms import AtomicDistribution
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import Distribution
+from anyorder.heads.distributions import Categorical, Distribution
 from anyorder.heads.mixed import AveragedConditionals, MixedConditionals, MixedDistribution
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import OnScale

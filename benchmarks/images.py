@@ -24,7 +24,7 @@ from torch import Tensor
 
 from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.images.data import image_schema
 from anyorder.images.model import pixel_coordinates
 from anyorder.inference.model import AnyOrderModel

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from anyorder.cli.app import run
 from anyorder.errors import check_count
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob, sample
 from anyorder.lattice.masks import FixedCardinality

@@ -19,7 +19,7 @@ from torch import Tensor
 from anyorder.cli.app import run
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import check_count, seeded
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import (

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from anyorder import RemoveGreatest, Schema, Variable
 from anyorder.heads.atoms import AtomicDistribution
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import Conditionals
+from anyorder.heads.distributions import Categorical, Conditionals
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.heads.mixture import Mixture
 from anyorder.inference.model import AnyOrderModel

@@ -13,7 +13,7 @@ from anyorder.cli.console import print_json
 from anyorder.cli.options import EvaluateOptions, FitOptions
 from anyorder.diagnostics.check import check_model
 from anyorder.domains import Checked, Description, Domain
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.masks import UniformCardinality

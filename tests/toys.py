@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import Schema, Variable
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import Conditionals
+from anyorder.heads.distributions import Categorical, Conditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import MaskedNetwork, PathFeatures, PathNetwork
 from tests import oracle

@@ -7,7 +7,7 @@ from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import QueryError as QueryError
 from .errors import SchemaError as SchemaError
-from .heads.categorical import CategoricalConditionals as CategoricalConditionals
+from .heads.distributions import CategoricalConditionals as CategoricalConditionals
 from .heads.levels import (
     LogisticLevelConditionals as LogisticLevelConditionals,
 )

@@ -9,8 +9,7 @@ from scipy.stats import kstest
 
 from anyorder.errors import QueryError
 from anyorder.heads.atoms import AtomicDistribution, AtomLevels
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import bounded, mean_rule, stacked
+from anyorder.heads.distributions import Categorical, bounded, mean_rule, stacked
 from anyorder.heads.energy import BASE_SCALE, REACH, EnergyDistribution
 from anyorder.heads.levels import LogisticLevels
 from anyorder.heads.mixed import MixedConditionals

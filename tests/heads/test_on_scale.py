@@ -7,7 +7,7 @@ from anyorder.heads.mixed import averaged
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.spline import Spline
 from anyorder.heads.with_prior import OnScale
-from anyorder.priors.scales import UnitScales
+from anyorder.priors.contract import UnitScales
 
 
 @pytest.fixture

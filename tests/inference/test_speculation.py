@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anyorder import ConfigError, RemoveGreatest, RemoveRandom
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.inference.speculation import speculative_sample

@@ -15,7 +15,7 @@ from anyorder import (
     UniformCardinality,
     any_queries,
 )
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob, sample
 from anyorder.lattice.enumeration import _all_queries

@@ -8,7 +8,7 @@ import torch
 
 import anyorder as ao
 from anyorder import ConfigError, Schema, SchemaError, Unet, Variable
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.lattice.enumeration import _all_queries
 from anyorder.networks.contracts import MaskedNetwork
 from anyorder.saving.checkpoint import build, describe

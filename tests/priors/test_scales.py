@@ -8,9 +8,10 @@ import torch
 from anyorder import Schema, Variable
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import OnScale
+from anyorder.priors.contract import BEYOND, POINTS, UnitScales
+from anyorder.priors.moments import chosen_units
 from anyorder.priors.normal_mixture import normal_mixture
 from anyorder.priors.normals import NormalPrior
-from anyorder.priors.scales import BEYOND, POINTS, UnitScales, chosen_units
 from tests.priors import flat
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from anyorder.errors import CheckpointError, ConfigError
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.heads.mixed import MixedConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import UniformCardinality

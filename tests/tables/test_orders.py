@@ -5,7 +5,7 @@ import torch
 
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob, sample
 from anyorder.lattice.masks import FixedCardinality, UniformCardinality

@@ -16,7 +16,7 @@ from anyorder import (
     any_queries,
     edge_weights,
 )
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.enumeration import _all_queries, all_sets, edge_law, node_law

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from anyorder.heads.categorical import Categorical, CategoricalConditionals
 from anyorder.heads.distributions import (
     HALF_LOG_TAU,
+    Categorical,
+    CategoricalConditionals,
     Conditionals,
     ContinuousDistribution,
     VariableProjection,
@@ -29,7 +30,7 @@ from anyorder.heads.with_prior import (
 )
 from anyorder.networks.blocks import PiecewiseLinear
 from anyorder.networks.contracts import Features, PriorMessage
-from anyorder.priors.scales import UnitScales
+from anyorder.priors.contract import UnitScales
 from anyorder.variables import Schema, Variable
 
 HALF = 0.0

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.errors import SchemaError, check_count
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import Conditionals
+from anyorder.heads.distributions import Categorical, Conditionals
 from anyorder.lattice.masks import uniform
 from anyorder.variables import Schema
 

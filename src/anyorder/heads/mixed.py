@@ -17,8 +17,12 @@ from torch import Tensor, nn
 
 from anyorder.errors import ConfigError
 from anyorder.heads.atoms import AtomicConditionals, AtomicDistribution
-from anyorder.heads.categorical import Categorical, CategoricalConditionals
-from anyorder.heads.distributions import Conditionals, Distribution
+from anyorder.heads.distributions import (
+    Categorical,
+    CategoricalConditionals,
+    Conditionals,
+    Distribution,
+)
 from anyorder.heads.mixture import Mixture
 from anyorder.heads.with_prior import (
     CategoricalWithPrior,

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
 from anyorder.errors import QueryError, check_choice, check_count
-from anyorder.heads.categorical import tempered_logits
 from anyorder.heads.distributions import (
     DRAWN_EDGE,
     HALF_LOG_TAU,
@@ -23,6 +22,7 @@ from anyorder.heads.distributions import (
     highest,
     invert,
     mean_rule,
+    tempered_logits,
 )
 from anyorder.lattice.masks import uniform
 from anyorder.variables import Schema

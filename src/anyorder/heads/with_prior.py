@@ -28,8 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.errors import check_choice
-from anyorder.heads.categorical import Categorical, CategoricalConditionals
 from anyorder.heads.distributions import (
+    Categorical,
+    CategoricalConditionals,
     Conditionals,
     ContinuousDistribution,
     VariableProjection,
@@ -40,7 +41,7 @@ from anyorder.heads.energy import EnergyConditionals
 from anyorder.heads.mixture import Mixture, MixtureConditionals
 from anyorder.heads.spline import Spline, SplineConditionals
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.scales import UnitScales
+from anyorder.priors.contract import UnitScales
 from anyorder.variables import Schema
 
 Head = Literal["mixture", "spline", "energy"]

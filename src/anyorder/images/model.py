@@ -25,8 +25,7 @@ from anyorder.errors import (
     seeded,
 )
 from anyorder.estimator import LevelEstimator
-from anyorder.heads.categorical import CategoricalConditionals
-from anyorder.heads.distributions import Conditionals
+from anyorder.heads.distributions import CategoricalConditionals, Conditionals
 from anyorder.heads.levels import LogisticLevelConditionals
 from anyorder.images.data import (
     ImageRows,

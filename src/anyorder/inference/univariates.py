@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.special import ndtri
 
 from anyorder.heads.atoms import AtomicDistribution
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import NODES, ContinuousDistribution, Distribution
+from anyorder.heads.distributions import NODES, Categorical, ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.heads.mixture import Mixture
 from anyorder.inference.model import AnyOrderModel

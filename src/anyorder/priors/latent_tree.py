@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.contract import Prior
+from anyorder.priors.contract import Prior, Units
 from anyorder.priors.moments import in_rows
-from anyorder.priors.scales import Units
 from anyorder.priors.tree_fit import READ, TreeFit
 from anyorder.priors.trees import (
     Tree,

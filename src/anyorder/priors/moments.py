@@ -7,6 +7,10 @@ standard normal stand beside the rows; their number is chosen by left-out rows. 
 number of columns cubed for each row: where columns are many, pairs have to do, and directions in
 which they contradict each other are made flat.
 
+`chosen_units` decides by such a normal which numbers are better in units than as normal scores: a
+column with a long tail is best as scores, and must not keep others from their units. From all in
+units, columns become scores one by one as long as left-out rows become more probable.
+
 Reference: Dempster, Laird and Rubin (1977), section 4.1.
 """
 
@@ -174,3 +178,55 @@ def from_factor(lower: Tensor, away: Tensor) -> Tensor:
     else:
         noise = torch.linalg.solve_triangular(lower, away.unsqueeze(-1), upper=False).squeeze(-1)
     return -0.5 * noise.square().sum(-1) - lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+READ, LEFT_OUT, TRIALS = 4000, 4, 2
+"""Most rows that are read, one of so many left out, and rounds over all columns."""
+
+BESIDE = 10.0
+"""Pseudo-counts of the standard normal."""
+
+MOST_TRIED = 128
+"""Most columns: each trial is a decomposition."""
+
+
+def chosen_units(
+    z: Tensor, units: Tensor, log_slopes: Tensor, have: Tensor, weights: Tensor
+) -> Tensor:
+    """True for the numbers that are better in units. Shape ``(numbers,)``.
+
+    Args:
+        z: Normal scores. Shape ``(rows, numbers)``.
+        units: The same in units, of mean 0 and deviation 1.
+        log_slopes: Log slopes of units in scores.
+        have: False for missing values.
+        weights: Weights of the rows, in any unit. Shape ``(rows,)``.
+    """
+    size, used = z.shape[1], (weights > 0).nonzero().squeeze(1)[:READ]
+    chosen = torch.ones(size, dtype=torch.bool, device=z.device)
+    if size > MOST_TRIED:
+        return chosen
+    missing = ~have[used]
+    both = torch.cat([part[used].masked_fill(missing, 0) for part in (z, units)], dim=1).double()
+    slopes, weights = log_slopes[used].masked_fill(missing, 0), in_rows(weights[used])
+    out = torch.arange(len(used), device=z.device) % LEFT_OUT == 0
+    read, total = weights[~out], weights[~out].sum() + BESIDE
+    center = read @ both[~out] / total
+    away = both - center
+    covariance = (read[:, None] * away[~out]).T @ away[~out] / total
+    covariance.diagonal().add_(BESIDE / total)
+
+    def nats(choice: Tensor) -> float:
+        places = torch.arange(size, device=z.device) + size * choice
+        lower = torch.linalg.cholesky_ex(covariance[places][:, places])[0]
+        logs = from_factor(lower, away[out][:, places]) + slopes[out][:, choice].sum(dim=1)
+        return float(weights[out] @ logs)
+
+    best = nats(chosen)
+    for place in [*range(size)] * TRIALS:
+        other = chosen.clone()
+        other[place] = ~other[place]
+        found = nats(other)
+        if found > best:
+            chosen, best = other, found
+    return chosen

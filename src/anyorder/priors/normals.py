@@ -20,10 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.contract import Prior
-from anyorder.priors.moments import bunches, conditioned, from_factor, in_rows, log_densities
+from anyorder.priors.contract import Prior, Units, UnitScales
+from anyorder.priors.moments import (
+    bunches,
+    chosen_units,
+    conditioned,
+    from_factor,
+    in_rows,
+    log_densities,
+)
 from anyorder.priors.normal_mixture import normal_mixture
-from anyorder.priors.scales import Units, UnitScales, chosen_units
 from anyorder.variables import Schema
 
 LEAST = 1e-4

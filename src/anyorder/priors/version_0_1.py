@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from anyorder.errors import ConfigError
 from anyorder.networks.contracts import PriorMessage
-from anyorder.priors.contract import Prior
+from anyorder.priors.contract import Prior, UnitScales
 from anyorder.priors.normals import MOST_COLUMNS, NormalPrior, Posterior
-from anyorder.priors.scales import UnitScales
 from anyorder.variables import Schema, Variable
 
 SUREST, SHARE = 0.01, 0.3

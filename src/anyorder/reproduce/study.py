@@ -30,8 +30,7 @@ from rich.progress import track
 
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import ConfigError
-from anyorder.heads.categorical import CategoricalConditionals
-from anyorder.heads.distributions import Conditionals
+from anyorder.heads.distributions import CategoricalConditionals, Conditionals
 from anyorder.images.data import ImageRows
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.protocols import DecompositionProtocol

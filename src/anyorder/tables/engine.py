@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.heads.atoms import AtomicDistribution
-from anyorder.heads.categorical import Categorical
-from anyorder.heads.distributions import ContinuousDistribution, Distribution
+from anyorder.heads.distributions import Categorical, ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import (

@@ -23,11 +23,10 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork, PriorMessage
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, StackedPrior
+from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, StackedPrior, Units
 from anyorder.priors.latent_tree import LatentTree
 from anyorder.priors.moments import in_rows
 from anyorder.priors.normals import MOST_COLUMNS, NormalPrior
-from anyorder.priors.scales import Units
 from anyorder.saving.checkpoint import RunFolder, save_model
 from anyorder.tables.engine import fill_gaps
 from anyorder.training.batches import Rows

@@ -22,7 +22,7 @@ from anyorder.errors import (
     seeded,
 )
 from anyorder.estimator import LevelEstimator, evaluation_seed
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
 from anyorder.lattice.masks import MaskDistribution
