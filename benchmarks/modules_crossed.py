@@ -20,18 +20,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 from cyclopts import App
 from rich.console import Console
 from rich.table import Table
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from anyorder.cli.app import main as anyorder
 from anyorder.cli.app import run
 from anyorder.cli.console import print_json
 from anyorder.tables.model import TableModel
+from anyorder.training.learner import AdamW
 
 PACKAGE = "anyorder"
 
@@ -77,15 +78,14 @@ def crossed(work: Callable[[], object]) -> Crossed:
         sys.setprofile(None)
         raise _FirstStepError
 
-    hook = register_optimizer_step_pre_hook(stop)
     sys.setprofile(note)
     try:
-        work()
+        with patch.object(AdamW, "step", stop):
+            work()
     except _FirstStepError:
         pass
     finally:
         sys.setprofile(None)
-        hook.remove()
     return found
 
 

@@ -1,6 +1,7 @@
 """Training: the same bits after any interruption, the same loss in any number of processes."""
 
 import atexit
+import copy
 import json
 import math
 import os
@@ -328,7 +329,9 @@ def test_a_step_can_draw_several_times():
 
     team, data = Team(torch.device("cpu")), ToyData(gaps=True)
     batches = list(
-        micro_batches(toy_model(), data, Recorded(), settings=settings, team=team, step=0)
+        micro_batches(
+            toy_model(), data, Recorded(), settings=settings, team=team, step=0, share=0.0
+        )
     )
     assert drawn == [4, 4]
     assert [part.tolist() for _, (part,) in batches] == [[1, 1], [1, 1], [2, 2], [2, 2]]
@@ -383,14 +386,44 @@ def test_the_average_is_what_is_returned():
 
 def test_weight_decay_spares_biases_norms_and_embeddings():
     learner = Learner(toy_model(), ArdmLoss(), SETTINGS, Team(torch.device("cpu")))
-    names = {id(weight): name for name, weight in learner.parameters.items()}
-    decayed, free = (
-        {names[id(weight)] for weight in group["params"]}
-        for group in learner.optimizer.param_groups
+    decays = learner.optimizer.decays
+    assert decays.keys() == learner.parameters.keys()
+    decayed = {"network.mix.weight", "conditionals.weight"}
+    assert decays == {name: 0.01 if name in decayed else 0.0 for name in decays}
+
+
+def test_steps_are_those_of_torchs_adamw():
+    settings = replace(SETTINGS, weight_decay=0.1, clip=None)
+    learner = Learner(toy_model(), ArdmLoss(), settings, Team(torch.device("cpu")))
+    theirs = copy.deepcopy(learner.parameters)
+    free = {name for name, decay in learner.optimizer.decays.items() if not decay}
+    groups = [
+        {"params": [w for n, w in theirs.items() if n not in free], "weight_decay": 0.1},
+        {"params": [w for n, w in theirs.items() if n in free], "weight_decay": 0.0},
+    ]
+    reference = torch.optim.AdamW(groups, betas=settings.betas)
+    for step, rate in enumerate([0.1, 0.03, 0.01]):
+        torch.manual_seed(step)
+        for name, weight in learner.parameters.items():
+            some = step != 1 or name not in free  # a step without a gradient is none
+            theirs[name].grad = weight.grad = torch.randn_like(weight) if some else None
+        for group in reference.param_groups:
+            group["lr"] = rate
+        reference.step()
+        learner.optimizer.step(rate)
+    for name, weight in learner.parameters.items():
+        assert weight.grad is None
+        assert torch.allclose(weight, theirs[name], atol=1e-6)
+
+
+def test_a_fit_does_not_import_the_compiler():
+    """It takes two seconds."""
+    code = (
+        "import sys, torch; from tests.training.test_training import *; "
+        "fit(toy_model(), ToyData(), ArdmLoss(), settings=SETTINGS); "
+        "assert 'torch._dynamo' not in sys.modules"
     )
-    assert decayed == {"network.mix.weight", "conditionals.weight"}
-    assert decayed | free == set(learner.parameters)
-    assert [group["weight_decay"] for group in learner.optimizer.param_groups] == [0.01, 0.0]
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_gradients_are_clipped():

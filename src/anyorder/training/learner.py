@@ -1,11 +1,12 @@
 """The learner: a model in training, its optimiser, and the averages and copies of its weights."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim.adamw import adamw
 
 from anyorder.errors import CheckpointError
 from anyorder.inference.model import AnyOrderModel
@@ -17,6 +18,9 @@ from anyorder.training.settings import TrainingSettings, autocast
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """The state that AdamW keeps for a parameter."""
+
+EPSILON = 1e-8
+"""AdamW's least deviation of a gradient."""
 
 AVERAGE_START = 10
 """After s steps the moving average has decay (1 + s) / (10 + s) at most: it forgets the start."""
@@ -53,7 +57,7 @@ class Learner:
         self.weights = named_tensors(self.model)
         named = self.model.named_parameters()
         self.parameters = {name: weight for name, weight in named if weight.requires_grad}
-        self.optimizer = _optimizer(self.model, settings)
+        self.optimizer = AdamW(self.parameters, undecayed(self.model), settings)
         self.average = self._copy(self.parameters) if settings.ema is not None else {}
         self.best: dict[str, Tensor] = {}
         self.rate = 0.0  # of the last step
@@ -84,10 +88,7 @@ class Learner:
         norm = get_total_norm([w.grad for w in self.parameters.values() if w.grad is not None])
         if self.settings.clip is not None:
             clip_grads_with_norm_(self.parameters.values(), self.settings.clip, norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer.step(self.rate)
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     @torch.no_grad()
@@ -138,11 +139,7 @@ class Learner:
         """Returns all tensors that the next step depends on, gathered. All processes must call."""
         groups = {"weights": self.weights, "average": self.average, "best": self.best}
         for key in MOMENTS:
-            groups[key] = {
-                name: self.optimizer.state[weight][key]
-                for name, weight in self.parameters.items()
-                if weight in self.optimizer.state
-            }
+            groups[key] = {name: state[key] for name, state in self.optimizer.state.items()}
         return {
             f"{group}/{name}": whole(tensor)
             for group, tensors in groups.items()
@@ -165,7 +162,7 @@ class Learner:
             weight = self.parameters[name]
             moments = {key: like(groups[key][name], weight) for key in MOMENTS[:2]}
             count = groups["step"][name].to(weight.device)
-            self.optimizer.state[weight] = {**moments, "step": count}
+            self.optimizer.state[name] = {**moments, "step": count}
 
     def _copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -180,19 +177,76 @@ class Learner:
             average.copy_(kept)
 
 
-def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    undecayed: dict[nn.Parameter, bool] = {}  # a tied weight is undecayed if one of its uses is
-    for owner in model.modules():
-        for name, weight in owner.named_parameters(recurse=False):
-            exempt = isinstance(owner, UNDECAYED) or name == "bias" or weight.ndim < 2
-            undecayed[weight] = undecayed.get(weight, False) or exempt
-    trained = [weight for weight in undecayed if weight.requires_grad]
-    groups = [
-        {"params": [w for w in trained if not undecayed[w]], "weight_decay": settings.weight_decay},
-        {"params": [w for w in trained if undecayed[w]], "weight_decay": 0.0},
-    ]
-    rate, betas = settings.learning_rate, settings.betas
-    return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+class AdamW:
+    """AdamW (Loshchilov and Hutter, 2019), by torch's fused kernel.
+
+    `torch.optim.AdamW` takes the same steps, and imports torch's compiler for them: two seconds of
+    every first fit.
+
+    Args:
+        parameters: Parameters by name.
+        free: Parameters without weight decay.
+        settings: Betas and weight decay.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        free: Collection[nn.Parameter],
+        settings: TrainingSettings,
+    ) -> None:
+        self.parameters, self.settings = parameters, settings
+        self.decays = {
+            name: 0.0 if weight in free else settings.weight_decay
+            for name, weight in parameters.items()
+        }
+        self.state: dict[str, dict[str, Tensor]] = {}
+        """Moments of the parameters that had a gradient, in the order of `MOMENTS`."""
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Moves the parameters that have a gradient, and drops the gradients."""
+        beta1, beta2 = self.settings.betas
+        found = {name: w for name, w in self.parameters.items() if w.grad is not None}
+        for name, weight in found.items():
+            if name not in self.state:
+                moments = [torch.zeros_like(weight) for _ in range(2)]
+                count = torch.zeros((), device=weight.device)
+                self.state[name] = dict(zip(MOMENTS, (*moments, count), strict=True))
+        for decay in set(self.decays.values()):
+            names = [name for name in found if self.decays[name] == decay]
+            if not names:
+                continue
+            means, squares, counts = ([self.state[n][key] for n in names] for key in MOMENTS)
+            weights = [found[name] for name in names]
+            adamw(
+                [*weights],
+                [weight.grad for weight in weights if weight.grad is not None],
+                means,
+                squares,
+                [],
+                counts,
+                fused=True,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=rate,
+                weight_decay=decay,
+                eps=EPSILON,
+                maximize=False,
+            )
+        for weight in found.values():
+            weight.grad = None
+
+
+def undecayed(model: nn.Module) -> set[nn.Parameter]:
+    """Returns the biases, norms and embeddings; a tied weight is one if one of its uses is."""
+    return {
+        weight
+        for owner in model.modules()
+        for name, weight in owner.named_parameters(recurse=False)
+        if isinstance(owner, UNDECAYED) or name == "bias" or weight.ndim < 2
+    }
 
 
 @torch.no_grad()
