@@ -1,5 +1,7 @@
 """A schema and networks small enough to check by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -14,7 +16,11 @@ from anyorder.networks.unet import Unet
 
 NUM_VARIABLES = 9
 BATCH = 7
-PATH_NETWORKS = {"two": PathTransformer, "one": SingleStreamPathTransformer}
+PATH_NETWORKS = {
+    "two": PathTransformer,
+    "one": SingleStreamPathTransformer,
+    "late": partial(PathTransformer, query_layers=1),
+}
 
 
 def schema_of(*sizes: int) -> Schema:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from anyorder.errors import check_choice
+from anyorder.errors import check_choice, check_count
 from anyorder.networks.blocks import INITIAL_SCALE, Block, Rotary, VariableEmbedding, check_shape
 from anyorder.networks.cache import Memory, PathState, Segment, attend, path_segments
 from anyorder.networks.contracts import PathFeatures, PathNetwork
@@ -50,6 +50,8 @@ class PathStreams(PathNetwork[PathState]):
             Shape ``(vars,)`` or ``(vars, axes)``.
         shared: True lets variables with the same levels share the embeddings of their values.
         dropout: Dropout rate of each branch's output.
+        query_layers: Number of the last blocks that query tokens run through, where they are tokens
+            of their own; None is all. No other token reads them: fewer cost less.
     """
 
     def __init__(
@@ -63,9 +65,13 @@ class PathStreams(PathNetwork[PathState]):
         coordinates: Sequence[Any] | None = None,
         shared: bool = True,
         dropout: float = 0.0,
+        query_layers: int | None = None,
     ) -> None:
         super().__init__()
         check_shape(layers, width, heads)
+        self.query_layers = layers
+        if query_layers is not None:
+            self.query_layers = check_count("query_layers", query_layers, high=layers)
         self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("positions", positions, get_args(Positions))
@@ -140,35 +146,44 @@ class PathStreams(PathNetwork[PathState]):
 
     def _run(self, tokens: Tokens, segments: list[Segment]) -> Tensor:
         """Runs all blocks; the last one only for the last segment, which alone is read."""
-        hidden = tokens.hidden
         query_rotation = self._rotation(tokens.query_positions)
         key_rotation = self._rotation(tokens.key_positions)
         num_keys = tokens.key_positions.shape[1]
-        for block in self.blocks:
+        hidden, queries = tokens.hidden[:, :num_keys], tokens.hidden[:, num_keys:]
+        run = [segment for segment in segments if segment.stop <= num_keys]
+        rotation = self._rotation(tokens.query_positions[:, :num_keys])
+        for index, block in enumerate(self.blocks):
+            if index == self._first_query:
+                hidden = torch.cat([hidden, queries], dim=1)
+                run, rotation = segments, query_rotation
             normed = block.normalise(hidden)
             keys, values = block.keys_values(normed[:, :num_keys], key_rotation)
             if block is self.blocks[-1]:
-                segments = segments[-1:]
-                start = segments[0].start
-                hidden, normed, query_rotation = _after(start, hidden, normed, query_rotation)
-            attended = attend(block.queries(normed, query_rotation), keys, values, segments)
+                run = segments[-1:]
+                hidden, normed, rotation = _after(run[0].start, hidden, normed, rotation)
+            attended = attend(block.queries(normed, rotation), keys, values, run)
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
 
     def _step(self, memory: Memory, tokens: Tokens, *, queried: int) -> Tensor:
         """Runs new tokens, appends their keys to `memory`, returns features of the last ones."""
-        hidden = tokens.hidden
         query_rotation = self._rotation(tokens.query_positions)
         key_rotation = self._rotation(tokens.key_positions)
         new, skipped = tokens.key_positions.shape[1], 0
+        hidden, rotation = tokens.hidden[:, :new], self._rotation(tokens.query_positions[:, :new])
         for index, block in enumerate(self.blocks):
+            if index == self._first_query:
+                hidden = torch.cat([hidden, tokens.hidden[:, new:]], dim=1)
+                rotation = query_rotation
+            if not hidden.shape[1]:
+                continue  # no new value, and queries join later
             normed = block.normalise(hidden)
             if new:
                 memory.append(index, *block.keys_values(normed[:, :new], key_rotation))
             if block is self.blocks[-1]:
                 skipped = hidden.shape[1] - queried
-                hidden, normed, query_rotation = _after(skipped, hidden, normed, query_rotation)
-            queries = block.queries(normed, query_rotation)
+                hidden, normed, rotation = _after(skipped, hidden, normed, rotation)
+            queries = block.queries(normed, rotation)
             attended = memory.attend(index, queries, new=new, skipped=skipped)
             hidden = block.update(hidden, attended)
         return self.norm(hidden)
@@ -182,6 +197,11 @@ class PathStreams(PathNetwork[PathState]):
         context, start = self.embedding.context_tokens(x), self.start.expand(len(x), 1, -1)
         variables = nn.functional.pad(evidence, (self._prefix, 0), value=self.no_position)
         return Tokens(torch.cat([context, start, past], dim=1), variables, variables)
+
+    @property
+    def _first_query(self) -> int:
+        """Index of the block at which query tokens join the others."""
+        return self.layers - self.query_layers
 
     @property
     def _prefix(self) -> int:

@@ -25,7 +25,7 @@ from anyorder.estimator import LevelEstimator, evaluation_seed
 from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
-from anyorder.lattice.masks import MaskDistribution
+from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import QueryLaw, any_queries, as_query_law
 from anyorder.networks.path_transformer import PathTransformer
@@ -33,7 +33,7 @@ from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
-from anyorder.training.losses import PathLoss
+from anyorder.training.losses import EitherLoss, Objective, PathLoss
 from anyorder.training.settings import Device, TrainingSettings, check_device
 
 CHECKED_CHUNKS = 256
@@ -45,6 +45,12 @@ VALID_ROWS = 64
 
 TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
 """Default training settings of text."""
+
+WHOLE_FIRST = 0.5
+"""Share of the training before which whole chunks are asked more often: at first always."""
+
+QUERY_LAYERS = 2
+"""Number of the last blocks that query tokens run through."""
 
 HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
 """Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
@@ -60,6 +66,12 @@ OTHER_RUNS = {
 def text_queries(length: int) -> QueryLaw:
     """Returns the law of "any" for text: three quarters of the queries fill holes."""
     return any_queries(length, conditional_share=0.75)
+
+
+def text_objective(law: QueryLaw) -> Objective:
+    """Returns the training objective of a law: whole chunks at first, which are learnt soonest."""
+    whole = FixedCardinality(law.num_variables, law.num_variables)
+    return EitherLoss([PathLoss(whole), PathLoss(law)], [0, 1], until=WHOLE_FIRST)
 
 
 class TextModel(LevelEstimator):

@@ -161,15 +161,19 @@ def micro_batches(
     settings: TrainingSettings,
     team: Team,
     step: int,
+    share: float,
 ) -> Iterator[MicroBatch]:
-    """Yields the rows of this process in each micro-batch of a step, and the queries on them."""
+    """Yields the rows of this process in each micro-batch of a step, and the queries on them.
+
+    The queries depend on the share of the budget that is spent, if the objective changes with it.
+    """
     x, available = _rows(data, settings, step, len(model.schema))
     generator = step_generator(settings.seed, step, "questions")
     size, micro = settings.batch // settings.draws, settings.batch // settings.accumulate
     mine = team.rows(micro)
     for first in range(0, settings.batch, size):
         have = None if available is None else available[first : first + size]
-        drawn = objective.draw(model, size, available=have, generator=generator)
+        drawn = objective.after(share).draw(model, size, available=have, generator=generator)
         for start in range(0, size, micro):
             rows = slice(start + mine.start, start + mine.stop)
             values = x[first : first + size][rows].to(team.device)

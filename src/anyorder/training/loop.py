@@ -362,6 +362,7 @@ class _Run:
             settings=self.settings,
             team=self.team,
             step=self.fit.step,
+            share=self._share(),
         )
 
     def _scoped_seed(self, purpose: str) -> AbstractContextManager[None]:

@@ -56,6 +56,10 @@ class Objective(ABC):
     def loss(self, model: AnyOrderModel, x: Tensor, drawn: tuple[Tensor, ...]) -> Tensor:
         """Returns the loss of each row, in nats per variable. Shape ``(batch,)``."""
 
+    def after(self, share: float) -> "Objective":  # noqa: ARG002
+        """Returns the objective that samples when a share of the budget is spent: this one."""
+        return self
+
 
 class MaskedObjective(Objective):
     """An objective that predicts variables outside a sampled mask, all in one pass.
@@ -324,11 +328,33 @@ def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) ->
 
 
 class EitherLoss(Objective):
-    """One of several objectives at every step, chosen at random."""
+    """One of several objectives at every step, chosen at random.
 
-    def __init__(self, objectives: Sequence[Objective], weights: Sequence[float]) -> None:
+    Args:
+        objectives: The objectives.
+        weights: Shares of the steps; they need not sum to 1.
+        until: Share of the budget before which the first objective has more of the steps: at first
+            all of them, and then ever fewer. What is easy to learn is learnt first.
+
+    Example:
+        >>> either = EitherLoss([BlindLoss(), ArdmLoss()], [1, 3], until=0.5)
+        >>> [either.after(share).weights for share in (0, 0.25, 0.5, 1)]
+        [[1.0, 0.0], [0.625, 0.375], [0.25, 0.75], [0.25, 0.75]]
+    """
+
+    def __init__(
+        self, objectives: Sequence[Objective], weights: Sequence[float], *, until: float = 0.0
+    ) -> None:
         self.objectives = list(objectives)
         self.weights = check_weights("weights", weights, size=len(self.objectives)).tolist()
+        self.until = check_fraction("until", until)
+
+    def after(self, share: float) -> "EitherLoss":
+        """Returns the objective with its weights when so much of the budget is spent."""
+        if share >= self.until:
+            return self
+        first, *others = (weight * share / self.until for weight in self.weights)
+        return EitherLoss(self.objectives, [first + 1 - share / self.until, *others])
 
     @property
     def law(self) -> QueryLaw | None:
