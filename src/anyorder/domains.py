@@ -201,8 +201,8 @@ def load(folder: str | Path, *, device: Any = None) -> Any:
 
 def read_saved(folder: str | Path, *, device: Any = None) -> Any:
     """Returns the `SavedModel` of a run folder, or of the last checkpoint of its training."""
+    from anyorder.errors import check_device
     from anyorder.saving.checkpoint import load_saved
-    from anyorder.training.settings import check_device
 
     names = {name: place for domain in domains() for name, place in domain.named_runs.items()}
     place = _place(names.get(str(folder), Path(folder)))

@@ -6,6 +6,7 @@ private functions trust their input.
 """
 
 import math
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from difflib import get_close_matches
 from functools import wraps
 from numbers import Real
 from operator import index
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -281,3 +282,46 @@ def check_disjoint(given: Tensor, query: Tensor) -> None:
             f"`given` and `query` must not share a variable; variable {variable} of row {row} is "
             "in both. Drop it from one of them."
         )
+
+
+Device = Literal["cpu", "cuda", "mps"] | torch.device | None
+
+TORCHRUN = "Start with torchrun, which sets it; or unset WORLD_SIZE and RANK to train alone."
+"""Remedy for environment variables that several processes need."""
+
+
+def check_device(device: Device) -> torch.device:
+    """Returns the device that is meant, if this machine has it; None is the GPU, or the CPU."""
+    if device is None:
+        return _default_device()
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ConfigError(
+            f'`device` must be None, "cpu", "cuda", "mps" or a torch.device; got {device!r}.'
+        ) from None
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.backends.mps.is_available()}
+    if (found.index or 0) >= there.get(found.type, 0):
+        raise ConfigError(
+            f'`device` must be a device of this machine; it has no "{found}". Use "cpu", or None '
+            "for the GPU if there is one."
+        )
+    return _default_device() if found == torch.device("cuda") else found
+
+
+def _default_device() -> torch.device:
+    """Returns the GPU of this process, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", environment_integer("LOCAL_RANK", low=0))
+
+
+def environment_integer(variable: str, *, low: int) -> int:
+    """Returns the whole number in an environment variable; `low`, the least, if it is not set."""
+    text = os.environ.get(variable, str(low)).strip()
+    if not text.isascii() or not text.isdigit() or int(text) < low:
+        raise ConfigError(
+            f'The variable {variable} must be a whole number, {low} or more; got "{text}". '
+            f"{TORCHRUN}"
+        )
+    return int(text)

@@ -14,15 +14,17 @@ from torch import Tensor
 
 from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import Estimate, conditional_bits, joint_bits, marginal_bits
-from anyorder.errors import ConfigError, QueryError, check_seed, nearest_or_all
+from anyorder.errors import (
+    ConfigError,
+    Device,
+    QueryError,
+    check_device,
+    check_seed,
+    nearest_or_all,
+)
 from anyorder.inference.model import AnyOrderModel
 from anyorder.saving.checkpoint import SavedModel, load_saved
-from anyorder.training.settings import (
-    Device,
-    TrainingSettings,
-    check_device,
-    training_settings,
-)
+from anyorder.training.settings import TrainingSettings, training_settings
 
 
 class Parameters:

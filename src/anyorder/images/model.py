@@ -17,9 +17,11 @@ from anyorder.diagnostics.evaluation import Estimate, conditional_bits
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
+    Device,
     QueryError,
     check_choice,
     check_count,
+    check_device,
     check_flag,
     renamed,
     seeded,
@@ -56,7 +58,7 @@ from anyorder.networks.path_transformer import PathTransformer
 from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.training.loop import fit
 from anyorder.training.losses import PathLoss
-from anyorder.training.settings import Device, TrainingSettings, check_device
+from anyorder.training.settings import TrainingSettings
 from anyorder.variables import Schema
 
 Order = Literal["interleaved", "raster", "strided"]

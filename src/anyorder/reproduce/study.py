@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import track
 
 from anyorder.diagnostics.evaluation import Estimate
-from anyorder.errors import ConfigError
+from anyorder.errors import ConfigError, check_device
 from anyorder.heads.distributions import CategoricalConditionals, Conditionals
 from anyorder.images.data import ImageRows
 from anyorder.inference.model import AnyOrderModel
@@ -50,7 +50,7 @@ from anyorder.reproduce.record import (
 from anyorder.text.data import Crops
 from anyorder.training.batches import Rows
 from anyorder.training.loop import Validation, fit
-from anyorder.training.settings import TrainingSettings, default_device, is_first_process
+from anyorder.training.settings import TrainingSettings, is_first_process
 from anyorder.variables import Schema
 
 
@@ -243,7 +243,7 @@ class TrainingJob:
         study, settings, entry = self.study, self.settings, self.study.catalogue[name]
         if name in self.steps:
             settings = replace(settings, steps=self.steps[name], minutes=None)
-        model = study.build(entry).to(default_device())
+        model = study.build(entry).to(check_device(None))
         fit(
             model,
             study.rows(),
@@ -284,7 +284,7 @@ def _timed_as(name: str, entry: Entry) -> str:
 def _timer(name: str, study: Study, settings: TrainingSettings) -> Callable[[int], float]:
     """Returns a function that trains a fresh model for one step and returns its seconds."""
     entry = study.catalogue[name]
-    model = study.build(entry).to(default_device())
+    model = study.build(entry).to(check_device(None))
     data, objective = study.rows(), entry.objective(study.num_variables)
 
     def seconds(turn: int) -> float:

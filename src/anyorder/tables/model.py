@@ -19,9 +19,11 @@ from torch import Tensor
 from anyorder.errors import (
     CheckpointError,
     ConfigError,
+    Device,
     SchemaError,
     check_choice,
     check_count,
+    check_device,
     check_flag,
     check_fraction,
     renamed,
@@ -60,9 +62,7 @@ from anyorder.training.loop import Fit, now, verdict
 from anyorder.training.progress import shows
 from anyorder.training.settings import (
     Clock,
-    Device,
     TrainingSettings,
-    check_device,
     is_first_process,
     training_settings,
 )

@@ -16,8 +16,10 @@ from anyorder.errors import (
     AnotherRunError,
     CheckpointError,
     ConfigError,
+    Device,
     QueryError,
     check_count,
+    check_device,
     renamed,
     seeded,
 )
@@ -34,7 +36,7 @@ from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
 from anyorder.training.losses import EitherLoss, Objective, PathLoss
-from anyorder.training.settings import Device, TrainingSettings, check_device
+from anyorder.training.settings import TrainingSettings
 
 CHECKED_CHUNKS = 256
 """Default number of chunks of a check."""

@@ -1,7 +1,7 @@
 """The settings of `fit`: the learning rate and precision they imply, and this process's place.
 
-A process learns its device, its rank and the number of processes from torchrun's environment
-variables; they are read here, so that training and saving agree on them.
+A process learns its rank and the number of processes from torchrun's environment variables; they
+are read here, so that training and saving agree on them.
 """
 
 import math
@@ -14,19 +14,22 @@ import torch
 import torch.distributed as dist
 
 from anyorder.errors import (
+    TORCHRUN,
     ConfigError,
+    Device,
     check_choice,
     check_count,
+    check_device,
     check_flag,
     check_positive,
     check_seed,
+    environment_integer,
 )
 
 Schedule = Literal["constant", "linear", "cosine", "trapezoid"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Sharding = Literal["none", "fsdp"]
 Clock = Literal["wall", "processor"]
-Device = Literal["cpu", "cuda", "mps"] | torch.device | None
 
 MACHINE_FIELDS = frozenset(
     {"accumulate", "compile", "sharding", "checkpoint_every", "checkpoint_minutes", "tensorboard"}
@@ -52,8 +55,6 @@ INSTANT = 1e-9
 
 NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that several processes need: their rank, and where they meet."""
-
-REMEDY = "Start with torchrun, which sets it; or unset WORLD_SIZE and RANK to train alone."
 
 
 @dataclass(frozen=True)
@@ -161,25 +162,6 @@ class TrainingSettings:
             raise ConfigError(
                 f"`draws` must divide `accumulate`; got {self.draws} and {self.accumulate}."
             )
-
-
-def check_device(device: Device) -> torch.device:
-    """Returns the device that is meant, if this machine has it; None is `default_device`."""
-    if device is None:
-        return default_device()
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ConfigError(
-            f'`device` must be None, "cpu", "cuda", "mps" or a torch.device; got {device!r}.'
-        ) from None
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.backends.mps.is_available()}
-    if (found.index or 0) >= there.get(found.type, 0):
-        raise ConfigError(
-            f'`device` must be a device of this machine; it has no "{found}". Use "cpu", or None '
-            "for the GPU if there is one."
-        )
-    return default_device() if found == torch.device("cuda") else found
 
 
 def training_settings(
@@ -311,13 +293,6 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[o
     return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
 
 
-def default_device() -> torch.device:
-    """Returns the GPU of this process, or the CPU where there is none."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", _environment_integer("LOCAL_RANK", 0, low=0))
-
-
 def is_first_process() -> bool:
     """Tests for the process that writes: the only one, or the first of torchrun's."""
     return rank_and_world_size()[0] == 0
@@ -330,27 +305,14 @@ def rank_and_world_size() -> tuple[int, int]:
     """
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    size, rank = (
-        _environment_integer("WORLD_SIZE", 1, low=1),
-        _environment_integer("RANK", 0, low=0),
-    )
+    size, rank = environment_integer("WORLD_SIZE", low=1), environment_integer("RANK", low=0)
     if rank >= size:
         found = f"WORLD_SIZE is {size}" if "WORLD_SIZE" in os.environ else "WORLD_SIZE is not set"
         raise ConfigError(
             f"The variable RANK must be below WORLD_SIZE, the number of processes; it is {rank}, "
-            f"and {found}. {REMEDY}"
+            f"and {found}. {TORCHRUN}"
         )
     missing = [name for name in NEEDED if not os.environ.get(name)]
     if size > 1 and missing:
-        raise ConfigError(f"WORLD_SIZE is {size}, but {missing[0]} is not set. {REMEDY}")
+        raise ConfigError(f"WORLD_SIZE is {size}, but {missing[0]} is not set. {TORCHRUN}")
     return rank, size
-
-
-def _environment_integer(variable: str, default: int, *, low: int) -> int:
-    """Returns the whole number in an environment variable."""
-    text = os.environ.get(variable, str(default)).strip()
-    if not text.isascii() or not text.isdigit() or int(text) < low:
-        raise ConfigError(
-            f'The variable {variable} must be a whole number, {low} or more; got "{text}". {REMEDY}'
-        )
-    return int(text)
