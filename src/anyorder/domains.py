@@ -12,6 +12,7 @@ Nothing heavy is imported here, nor in the module of a domain object: `anyorder 
 options of all domains.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -184,6 +185,15 @@ def domain_of(model: Any) -> Domain:
     return next(domain for domain in domains() if domain.name == model.domain)
 
 
+def domain_named(name: str, argument: str = "domain") -> Domain:
+    """Returns the domain of a name; an error calls it by the argument that it came from."""
+    from anyorder.errors import check_choice
+
+    found = {domain.name: domain for domain in domains()}
+    check_choice(argument, name, found)
+    return found[name]
+
+
 def load(folder: str | Path, *, device: Any = None) -> Any:
     """Loads a model of any domain.
 
@@ -197,6 +207,39 @@ def load(folder: str | Path, *, device: Any = None) -> Any:
     loaded = as_model(read_saved(folder, device=device), folder)
     loaded.device = device
     return loaded
+
+
+def opened(run: Path) -> Any:
+    """Loads the model of a run folder, or "shipped"; warns if its training was stopped early."""
+    from anyorder.errors import AnyOrderWarning
+
+    model = load(run)
+    if (run / "training").is_dir() and not (run / "model.json").exists():
+        warnings.warn(
+            f'the training of "{run}" was stopped before its end, and its last checkpoint is used. '
+            "The same `anyorder fit` resumes it.",
+            AnyOrderWarning,
+            stacklevel=2,
+        )
+    return model
+
+
+def read_run(run: Path, domain: str) -> Any:
+    """Returns the model of a run folder, which must be of the domain of that name."""
+    return of_domain(opened(run), run, domain)
+
+
+def of_domain(model: Any, run: Path, domain: str) -> Any:
+    """Returns a model, or raises a `CheckpointError` if it is of another domain."""
+    from anyorder.errors import CheckpointError
+
+    found = domain_of(model)
+    if found.name != domain:
+        raise CheckpointError(
+            f'"{run}" holds a model of {found.noun}; this asks for one of '
+            f"{domain_named(domain).noun}. Try `anyorder {found.command}`."
+        )
+    return model
 
 
 def read_saved(folder: str | Path, *, device: Any = None) -> Any:

@@ -113,6 +113,7 @@ def test_the_same_fit_goes_on_and_another_is_refused(folder, run, capsys):
     assert "holds an earlier training" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default:the training of")
 def test_a_small_table_gets_several_models(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("anyorder.tables.ensemble.STEPS", 1)
     command = ["fit", str(folder / "people.csv"), "--out", str(tmp_path), *DECLARED]

@@ -19,7 +19,7 @@ from anyorder import (
     log_prob,
     save_model,
 )
-from anyorder.cli.runs import read_run
+from anyorder.domains import read_run
 from anyorder.text.data import TEXT8_ALPHABET, Text, decode, embedded_text, encode
 from anyorder.text.model import SHIPPED
 

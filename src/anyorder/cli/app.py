@@ -103,8 +103,7 @@ def evaluate(
     file
         As for fit.
     """
-    from anyorder.cli.runs import opened
-    from anyorder.domains import domain_of
+    from anyorder.domains import domain_of, opened
 
     model = opened(run)
     domain_of(model).evaluate(model, run, file, options)

@@ -19,8 +19,16 @@ from anyorder.cli.options import FitOptions
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import SEEN, Check
 from anyorder.diagnostics.consistency import Gap, percent
-from anyorder.domains import Domain, as_model, domain_of, domains, load, read_saved
-from anyorder.errors import CheckpointError, ConfigError, check_choice, check_count, check_seed
+from anyorder.domains import (
+    Domain,
+    as_model,
+    domain_named,
+    domain_of,
+    domains,
+    opened,
+    read_saved,
+)
+from anyorder.errors import ConfigError, check_count, check_seed
 from anyorder.lattice.query_laws import describe_queries
 from anyorder.saving.checkpoint import RunFolder, describe, replace_text
 
@@ -45,7 +53,7 @@ def fit_file(file: str, *, domain: str | None, shared: FitOptions, own: Mapping[
         shared: Options for all domains.
         own: Options of single domains, by their names; a domain without any may be left out.
     """
-    found = _domain_named(domain) if domain else domain_of_file(file)
+    found = domain_named(domain, "--as") if domain else domain_of_file(file)
     for other in domains():
         if other.name in own and other.name != found.name:
             refuse_options(
@@ -61,12 +69,6 @@ def fit_file(file: str, *, domain: str | None, shared: FitOptions, own: Mapping[
         if shared.overwrite:  # which would remove what was saved just now
             words = SAME.sub("same command without `--overwrite`", words)
         raise KeyboardInterrupt(words) from None
-
-
-def _domain_named(name: str) -> Domain:
-    found = {domain.name: domain for domain in domains()}
-    check_choice("--as", name, found)
-    return found[name]
 
 
 def domain_of_file(file: str) -> Domain:
@@ -134,34 +136,6 @@ def _ended(folder: Path, members: int, stages: int | None) -> int | None:
         return None
     done = pairs[1].document["fit"]
     return None if done["ending"] is None else int(done["step"])
-
-
-def opened(run: Path) -> Any:
-    """Returns the model of a folder, or "shipped"; warns if its training was stopped early."""
-    model = load(run)
-    if (run / "training").is_dir() and not (run / "model.json").exists():
-        note(
-            f'warning: the training of "{run}" was stopped before its end, and its last checkpoint '
-            "is used. The same `anyorder fit` resumes it."
-        )
-    return model
-
-
-def read_run(run: Path, domain: str) -> Any:
-    """Returns the model of a folder, which must be of the domain of that name."""
-    return of_domain(opened(run), run, domain)
-
-
-def of_domain(model: Any, run: Path, domain: str) -> Any:
-    """Returns a model, or raises a `CheckpointError` if it is of another domain."""
-    found = domain_of(model)
-    if found.name != domain:
-        wanted = _domain_named(domain)
-        raise CheckpointError(
-            f'"{run}" holds a model of {found.noun}; this asks for one of {wanted.noun}. Try '
-            f"`anyorder {found.command}`."
-        )
-    return model
 
 
 def check_report(out: Path | None) -> None:

@@ -9,8 +9,8 @@ from anyorder.cli.console import check_target, note, shell
 from anyorder.cli.levels import check_temperature, level_flags, level_settings, note_fitted
 from anyorder.cli.options import FitOptions
 from anyorder.cli.resume import fit_in_folder
-from anyorder.cli.runs import read_run
 from anyorder.diagnostics.evaluation import conditional_bits
+from anyorder.domains import read_run
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed, nearest
 from anyorder.images.data import MAX_LEVELS, Images, Pixels, coarser, quantised, shrunk, to_x
 from anyorder.images.files import (

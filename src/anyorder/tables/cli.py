@@ -24,7 +24,7 @@ from anyorder.cli.console import (
 )
 from anyorder.cli.options import FitOptions
 from anyorder.cli.resume import fit_in_folder, size_flags
-from anyorder.cli.runs import read_run
+from anyorder.domains import read_run
 from anyorder.errors import ConfigError, QueryError, check_count, check_seed
 from anyorder.tables.advice import (
     column_warnings,

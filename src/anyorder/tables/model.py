@@ -53,7 +53,7 @@ from anyorder.tables.fitting import (
     split,
     train,
 )
-from anyorder.tables.orders import Order, chosen_order, is_chosen, left_after
+from anyorder.tables.orders import Order, after_learning, chosen_order, is_chosen
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
 from anyorder.tables.schema import TableSchema, as_frame
@@ -272,8 +272,9 @@ class TableModel(TableAnswers, Parameters):
         seen = RowPrint()
         for part in (rows, held_out):
             seen.add(part.x, part.missing)
-        settings = left_after(self.order, self._settings(rows, held_out))
-
+        settings = self._settings(rows, held_out)
+        if isinstance(self.order, str) and self.order == "learned":
+            settings = after_learning(settings)
         singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
 
         def training(
@@ -336,7 +337,6 @@ class TableModel(TableAnswers, Parameters):
         try:
             loaded = cls(**_read_options(saved.notes["options"]))
             loaded.table_ = read_table_notes(saved.notes["table"], saved.model.schema)
-            loaded._shape(len(loaded.table_.names))
             loaded.target_ = saved.notes["target"]
             loaded.trained_on_ = saved.notes.get("trained_on", {})
             if loaded.target_ is not None and loaded.target_ not in loaded.table_.layout:
@@ -455,7 +455,7 @@ class TableModel(TableAnswers, Parameters):
             )
 
         kind = self.order
-        if not is_chosen(kind, frame.columns):
+        if not isinstance(kind, str) or not is_chosen(kind, frame.columns):
             return infer(self.order)
         # A run that is gone on with has its order already, and a search would find another.
         kept = None if folder is None else folder / "order.json"
@@ -474,7 +474,7 @@ class TableModel(TableAnswers, Parameters):
         check_any_order(law)
         spent = now(self._clock()) - started
         order = chosen_order(
-            kind,  # type: ignore[arg-type]
+            kind,
             table.schema,
             explorer,
             rows,

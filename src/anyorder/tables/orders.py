@@ -8,7 +8,7 @@ order with the best held-out likelihood under the query law. `chosen_order` is t
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeGuard, get_args
 
 import torch
 from torch import Tensor
@@ -39,10 +39,8 @@ JUDGED = 512
 """Greatest number of held-out rows that orders are compared on."""
 
 
-def is_chosen(order: object, columns: Iterable[str]) -> bool:
-    """Tests for one of `Order` rather than names of columns; refuses unknown words."""
-    if not isinstance(order, str):
-        return False
+def is_chosen(order: str, columns: Iterable[str]) -> TypeGuard[Order]:
+    """Tests for one of `Order` rather than the name of a column; refuses unknown words."""
     known = [*get_args(Order), *columns]
     if order not in known:
         raise ConfigError(
@@ -92,10 +90,9 @@ def chosen_order(
     ).order
 
 
-def left_after(order: object, settings: TrainingSettings) -> TrainingSettings:
-    """Returns the settings with the steps that are left: learning an order takes a fraction."""
-    learned = isinstance(order, str) and order == "learned"
-    return share_of(settings, 1 - EXPLORED) if learned else settings
+def after_learning(settings: TrainingSettings) -> TrainingSettings:
+    """Returns the settings with the steps that are left after an order was learned."""
+    return share_of(settings, 1 - EXPLORED)
 
 
 def share_of(settings: TrainingSettings, share: float) -> TrainingSettings:

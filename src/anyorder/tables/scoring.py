@@ -23,10 +23,9 @@ from torch import Tensor
 
 from anyorder.cli.console import note, plain, print_json, records, show
 from anyorder.cli.options import EvaluateOptions
-from anyorder.cli.runs import of_domain
 from anyorder.diagnostics.check import SEEN, check_model
 from anyorder.diagnostics.evaluation import RowSample, Sampling
-from anyorder.domains import Checked, Grid, load
+from anyorder.domains import Checked, Grid, load, of_domain
 from anyorder.errors import (
     AnyOrderError,
     ConfigError,

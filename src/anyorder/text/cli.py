@@ -10,8 +10,8 @@ from anyorder.cli.console import STREAM, note, print_json, printable, shell
 from anyorder.cli.levels import check_temperature, level_flags, level_settings, note_fitted
 from anyorder.cli.options import FitOptions
 from anyorder.cli.resume import fit_in_folder
-from anyorder.cli.runs import read_run
 from anyorder.diagnostics.evaluation import conditional_bits
+from anyorder.domains import read_run
 from anyorder.errors import ConfigError, check_seed
 from anyorder.text import EMBEDDED
 from anyorder.text.data import Text, chunks, decode, embedded_text, load_text, load_text8
