@@ -31,7 +31,7 @@ from anyorder.diagnostics.evaluation import (
     marginal_bits,
 )
 from anyorder.errors import check_choice, check_count, check_positive, check_seed
-from anyorder.heads.categorical import CategoricalConditionals
+from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import FixedCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
