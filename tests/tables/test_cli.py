@@ -20,7 +20,7 @@ from anyorder.errors import CheckpointError, SchemaError
 from anyorder.inference.queries import SoftEvidence
 from anyorder.tables.ensemble import members_of
 from anyorder.tables.files import read_table, write_chunks
-from anyorder.tables.notation import quoted, read_given, read_queries, written_given
+from anyorder.tables.questions import quoted, read_given, read_queries, written_given
 from anyorder.tables.schema import TableSchema
 from anyorder.tables.scoring import RunningMean
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from anyorder.tables.advice import column_warnings, remedy
-from anyorder.tables.notation import read_types
+from anyorder.tables.questions import read_types
 from anyorder.tables.schema import TableSchema
 
 ROWS = 200

@@ -45,7 +45,7 @@ from anyorder.saving.checkpoint import replace_text
 from anyorder.tables.cli import query_table
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.model import TableModel
-from anyorder.tables.notation import read_given
+from anyorder.tables.questions import read_given
 from anyorder.tables.report import table_report
 from anyorder.tables.schema import TableSchema
 from anyorder.text.model import TextModel

@@ -18,8 +18,8 @@ from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS
 from anyorder.tables.model import TableModel
-from anyorder.tables.notation import Question, quoted, written_given
 from anyorder.tables.parsing import ORDERS, is_foreign, plainly, possible_orders
+from anyorder.tables.questions import Question, quoted, written_given
 from anyorder.tables.schema import TableSchema
 
 FEW_ROWS = 50

@@ -41,18 +41,20 @@ from anyorder.tables.csv_dialect import CsvHints
 from anyorder.tables.files import PARQUET, read_written, write_chunks
 from anyorder.tables.fitting import MAR_ROUNDS, split
 from anyorder.tables.model import TableModel
-from anyorder.tables.notation import (
+from anyorder.tables.parsing import in_form
+from anyorder.tables.questions import (
     Question,
     check_questions,
+    column_set,
     given_queries,
+    law_of,
+    named_sets,
     quoted,
     read_given,
     read_names,
     read_queries,
     read_types,
 )
-from anyorder.tables.parsing import in_form
-from anyorder.tables.questions import column_set, law_of, named_sets
 from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.tables.scoring import (
     Completion,

@@ -55,8 +55,8 @@ from anyorder.tables.fitting import (
 )
 from anyorder.tables.orders import Order, after_learning, chosen_order, is_chosen
 from anyorder.tables.parsing import SIGNS
-from anyorder.tables.questions import Queries, check_any_order, law_of, row_weights, with_target
-from anyorder.tables.schema import TableSchema, as_frame
+from anyorder.tables.questions import Queries, check_any_order, law_of
+from anyorder.tables.schema import TableSchema, as_frame, row_weights, with_target
 from anyorder.training.batches import RowPrint
 from anyorder.training.loop import Fit, now, verdict
 from anyorder.training.progress import shows

@@ -400,6 +400,36 @@ def as_frame(data: object, columns: Sequence[str] | None = None) -> pd.DataFrame
     return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
+def with_target(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | None]:
+    """Returns the frame with the target `y` as its last column, and its name."""
+    if y is None:
+        return frame, None
+    values = y if isinstance(y, pd.Series) else np.asarray(y)
+    if getattr(values, "ndim", 0) != 1 or len(values) != len(frame):
+        raise SchemaError(f"`y` must hold one value for each of {len(frame)} rows.")
+    name = "target" if getattr(y, "name", None) is None else str(y.name)
+    if name in frame.columns:
+        raise SchemaError(f'`y` is called "{name}", and so is a column of X: rename one of them.')
+    series = pd.Series(values).set_axis(frame.index)
+    return frame.assign(**{name: series}), name
+
+
+def row_weights(sample_weight: Any, rows: int) -> Tensor | None:
+    """Returns the weight of each row, checked."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = torch.from_numpy(np.array(sample_weight, dtype=np.float64))
+    except (TypeError, ValueError):
+        weights = torch.zeros(0, dtype=torch.float64)
+    good = weights.shape == (rows,) and bool((weights >= 0).all()) and 0 < weights.sum() < np.inf
+    if not good:
+        raise ConfigError(
+            f"`sample_weight` must hold {rows} finite numbers, none negative and not all zero."
+        )
+    return weights
+
+
 def _framed(data: Any, columns: Sequence[str] | None) -> pd.DataFrame:
     if isinstance(data, pd.DataFrame):
         return data

@@ -50,8 +50,7 @@ from anyorder.tables.evaluation import (
 )
 from anyorder.tables.files import column_names, read_chunks
 from anyorder.tables.model import TableModel
-from anyorder.tables.notation import read_names
-from anyorder.tables.questions import column_set, is_for_any, named_sets
+from anyorder.tables.questions import column_set, is_for_any, named_sets, read_names
 from anyorder.tables.schema import TableSchema, as_frame
 from anyorder.training.batches import RowPrint
 
