@@ -11,7 +11,7 @@ import torch
 from anyorder.inference.univariates import Edges
 from anyorder.tables import engine
 from anyorder.tables.model import TableModel
-from anyorder.tables.routes import Conditionals, TableAnswering
+from anyorder.tables.routes import ConditionalsRequest, TableAnswering
 from tests.serve.conftest import people
 
 GIVEN = {"age": 41, "job": "nurse"}
@@ -113,7 +113,9 @@ def test_one_pass_answers_many_questions(table_model, monkeypatch):
     monkeypatch.setattr(
         table_model.model_, "features", lambda x, *sets: passes.append(len(x)) or features(x, *sets)
     )
-    questions = [Conditionals({"age": 20 + i % 50, "job": "nurse"}) for i in range(100)]
+    questions = [
+        ConditionalsRequest(given={"age": 20 + i % 50, "job": "nurse"}) for i in range(100)
+    ]
     assert len(answering.conditionals(questions)) == 100
     assert passes == [50]  # distinct evidence sets
 
@@ -121,7 +123,11 @@ def test_one_pass_answers_many_questions(table_model, monkeypatch):
 def test_a_wrong_question_leaves_the_others_of_its_batch_alone(table_model):
     answering = TableAnswering(table_model)
     good, bad, also = answering.conditionals(
-        [Conditionals({"age": 41}), Conditionals({"agee": 41}), Conditionals({"age": 50})]
+        [
+            ConditionalsRequest(given={"age": 41}),
+            ConditionalsRequest(given={"agee": 41}),
+            ConditionalsRequest(given={"age": 50}),
+        ]
     )
     assert set(good["columns"]) == set(also["columns"])
     assert 'Did you mean "age"?' in str(bad)
@@ -134,7 +140,7 @@ OTHERS = {"members": {"members": 2}, "spline": {"head": "spline"}, "mlp": {"netw
 def test_other_networks_and_heads_answer_too(name):
     model = TableModel(layers=1, width=16, heads=2, max_steps=2, **OTHERS[name])
     model.fit(people(60)[["age", "income"]])
-    (found,) = TableAnswering(model).conditionals([Conditionals({"age": 41})])
+    (found,) = TableAnswering(model).conditionals([ConditionalsRequest(given={"age": 41})])
     own = model.conditional("income", given={"age": 41})
     low, high = own.interval(0.9)
     assert abs(found["columns"]["income"]["median"] - own.median()) < 0.01 * (high - low)
@@ -228,7 +234,10 @@ def test_context_must_be_told():
     model = TableModel(layers=1, width=16, heads=2, max_steps=2, context=["job"]).fit(people(60))
     answering = TableAnswering(model)
     found, missing = answering.conditionals(
-        [Conditionals({"job": "nurse", "age": 41}), Conditionals({"age": 41})]
+        [
+            ConditionalsRequest(given={"job": "nurse", "age": 41}),
+            ConditionalsRequest(given={"age": 41}),
+        ]
     )
     assert "income" in found["columns"]
     assert "job" not in found["columns"]

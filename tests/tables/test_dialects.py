@@ -8,8 +8,8 @@ import pytest
 
 from anyorder.cli.app import main
 from anyorder.errors import SchemaError
-from anyorder.tables.csv_dialect import dialect_of
-from anyorder.tables.files import read_chunks, read_table, write_chunks, written_like
+from anyorder.tables.csv_dialect import NO_HINTS, dialect_of
+from anyorder.tables.files import read_chunks, read_table, read_written, write_chunks
 from anyorder.tables.type_inference import column_type
 
 DIALECTS = {
@@ -89,12 +89,12 @@ def test_files_are_written_like_the_one_read_if_they_end_alike(tmp_path):
     file.write_text(SALES)
     frame = read_table(file)
     write_chunks([frame], tmp_path / "same.csv", like=file)
-    assert written_like(tmp_path / "same.csv").separator == ";"
-    assert written_like(tmp_path / "same.csv").decimal == ","
+    dialect = read_written(tmp_path / "same.csv", NO_HINTS)[1]
+    assert (dialect.separator, dialect.decimal) == (";", ",")
     pd.testing.assert_frame_equal(read_table(tmp_path / "same.csv"), frame)
     write_chunks([frame], tmp_path / "other.tsv", like=file)
-    assert written_like(tmp_path / "other.tsv").separator == "\t"
-    assert written_like(tmp_path / "other.tsv").decimal == "."
+    dialect = read_written(tmp_path / "other.tsv", NO_HINTS)[1]
+    assert (dialect.separator, dialect.decimal) == ("\t", ".")
 
 
 def test_the_verbs_read_and_write_decimal_commas(tmp_path, capsys):

@@ -117,9 +117,8 @@ class Column(ABC):
         return {"column": type(self).__name__, **asdict(self)}
 
     def _common_details(self) -> list[str]:
-        missing = [f"{self.missing_share:.0%} missing"] if self.missing_share >= 0.005 else []
-        if 0 < self.missing_share < 0.005:
-            missing = ["under 1% missing"]
+        share = "under 1%" if self.missing_share < 0.005 else f"{self.missing_share:.0%}"
+        missing = [f"{share} missing"] if self.missing_share else []
         return [*missing, *(["always given"] if self.context else [])]
 
 
@@ -385,7 +384,7 @@ class CategoryColumn(Column):
         plain_levels = [plain_level(value) for value in found]
         as_text = any(not _is_plain(value) for value in found)
         if not isinstance(dtype, pd.CategoricalDtype):
-            plain_levels.sort(key=_sorting)
+            plain_levels.sort(key=lambda level: (isinstance(level, str), level))  # numbers first
         levels = tuple(dict.fromkeys(plain_levels))
         dtype_name, level_dtype = str(dtype), ""
         if isinstance(dtype, pd.CategoricalDtype):
@@ -393,7 +392,8 @@ class CategoryColumn(Column):
             level_dtype = _text_dtype() if as_text else str(dtype.categories.dtype)
         elif as_text:
             dtype_name = _text_dtype()
-        note = _note(len(levels), series)
+        is_distinct = len(levels) > max(MANY_LEVELS, len(series) / 2)
+        note = "mostly distinct: if it names the row, ignore it" if is_distinct else ""
         return cls(name, missing_share, context, levels, dtype_name, level_dtype, ordered, note)
 
     @classmethod
@@ -404,7 +404,7 @@ class CategoryColumn(Column):
         name = str(series.name)
         distinct = distinct_values(series, name)[1]
         for value in distinct:
-            if not _as_boolean(value)[1]:
+            if not _is_boolean(value):
                 raise SchemaError(
                     f'Column "{name}" must hold booleans (true/false, yes/no, 1/0); got {value!r}.'
                 )
@@ -514,27 +514,14 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _sorting(level: Level) -> tuple[bool, Any]:
-    """Returns a sort key: numbers before text, each in its own order."""
-    return isinstance(level, str), level
-
-
 def _text_dtype() -> str:
     return str(pd.Series([""]).dtype)
 
 
-def _note(count: int, series: pd.Series) -> str:
-    if count > MANY_LEVELS and count > len(series) / 2:
-        return "mostly distinct: if it names the row, ignore it"
-    return ""
-
-
-def _as_boolean(value: Any) -> tuple[bool, bool]:
-    """Returns the boolean of a value, and False in second place if it has none."""
+def _is_boolean(value: Any) -> bool:
     if isinstance(value, str):
-        word = value.strip().lower()
-        return WORDS.get(word, False), word in WORDS
-    return bool(value), isinstance(value, bool | np.bool_) or value in (0, 1)
+        return value.strip().lower() in WORDS
+    return isinstance(value, bool | np.bool_) or value in (0, 1)
 
 
 def _readings(level: Level) -> list[Level]:

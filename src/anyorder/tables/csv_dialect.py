@@ -300,11 +300,8 @@ def _is_table(lines: Sequence[str], separator: str) -> bool:
     if not _has(lines[0], separator) or not _divides(lines, separator):
         return False
     columns = zip(*_cells(lines, separator)[1:], strict=True)
-    return any(sum(map(_is_number, column)) >= MOSTLY * len(column) for column in columns)
-
-
-def _is_number(cell: str) -> bool:
-    return bool(decimal_separators(cell))
+    numbers = ([bool(decimal_separators(cell)) for cell in column] for column in columns)
+    return any(sum(found) >= MOSTLY * len(found) for found in numbers)
 
 
 def _first_lines(file: Path) -> list[str]:

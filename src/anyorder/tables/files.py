@@ -123,15 +123,6 @@ def column_names(path: str | Path) -> list[str]:
         return [str(name) for name in pd.read_csv(file, nrows=0, sep=separator, index_col=False)]
 
 
-def written_like(path: str | Path, hints: CsvHints = NO_HINTS) -> Dialect | None:
-    """Infers the dialect of a CSV file; None for a Parquet file."""
-    file = _existing(path)
-    if _kind(file) in PARQUET:
-        return None
-    with explained_errors(file):
-        return dialect_of(file, SEPARATORS[_kind(file)], hints)
-
-
 def _parquet_chunks(
     parquet: Any, file: Path, rows: int, missing_values: Sequence[Any], untouched: set[str]
 ) -> Iterator[pd.DataFrame]:
@@ -205,8 +196,10 @@ def _dialect_to_write(file: Path, like: Path | None, hints: CsvHints) -> Dialect
     kind = _kind(file)
     if kind in PARQUET:
         return None
-    found = written_like(like, hints) if like is not None and _kind(like) == kind else None
-    return found or Dialect(SEPARATORS[kind])
+    if like is None or _kind(like) != kind:
+        return Dialect(SEPARATORS[kind])
+    with explained_errors(like):
+        return dialect_of(like, SEPARATORS[kind], hints)
 
 
 def _write_csv(frames: Iterable[pd.DataFrame], file: Path, *, dialect: Dialect) -> int:

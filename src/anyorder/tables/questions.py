@@ -239,10 +239,8 @@ def _read_one(table: TableSchema, record: Mapping[str, Any]) -> Read | AnyOrderE
 
 
 def _is_simple(table: TableSchema, record: Mapping[str, Any]) -> bool:
-    if table.context or table.missing_values:
-        return False
     columns = {column.name: column for column in table.query}
-    return all(
+    return not (table.context or table.missing_values) and all(
         name in columns and (value is None or _is_simple_value(columns[name], value))
         for name, value in record.items()
     )
@@ -265,18 +263,12 @@ def _read_simple(table: TableSchema, records: Sequence[Mapping[str, Any]]) -> li
     known = torch.zeros(len(records), len(table.query), dtype=torch.bool)
     for place, column in enumerate(table.query):
         rows = [row for row, record in enumerate(records) if record.get(column.name) is not None]
-        if not rows:
-            continue
-        x[rows, place] = _codes(column, [records[row][column.name] for row in rows])
-        known[rows, place] = True
+        values = [records[row][column.name] for row in rows]
+        if rows:
+            dtype = np.float64 if isinstance(column, NumberColumn) else object
+            codes, _ = column.encode(pd.Series(values, dtype=dtype, name=column.name))
+            x[rows, place], known[rows, place] = torch.from_numpy(codes).float(), True
     return [Evidence(x[row : row + 1], known[row], {}) for row in range(len(records))]
-
-
-def _codes(column: Column, values: Sequence[Any]) -> Tensor:
-    if isinstance(column, CategoryColumn):
-        return torch.tensor([float(column.levels.index(value)) for value in values])
-    found, _ = column.encode(pd.Series(values, dtype=np.float64, name=column.name))
-    return torch.from_numpy(found).float()
 
 
 def _check_days(column: Column, value: Any) -> None:

@@ -93,11 +93,6 @@ class ConditionalsRequest(Message):
         f"{MOST_SOFT_DRAWS}.",
     )
 
-    @property
-    def question(self) -> "Conditionals":
-        """The question to the query engine."""
-        return Conditionals(as_given(self.given), self.columns, self.draws)
-
 
 class ConditionalsBatchRequest(Message):
     """Several questions at once."""
@@ -243,14 +238,6 @@ KEPT_SETS = 64
 """Sets of columns whose reference log-likelihoods are cached."""
 
 
-class Conditionals(NamedTuple):
-    """Question about columns; None for all that are not given."""
-
-    given: Given
-    columns: Sequence[str] | None = None
-    draws: int = SOFT_DRAWS
-
-
 class Incomplete(NamedTuple):
     """Rows with missing values to impute."""
 
@@ -277,9 +264,10 @@ class TableAnswering:
         model.model_.eval()  # once, where the library does it for every question
         self._references: OrderedDict[tuple[bool, ...], Tensor] = OrderedDict()
 
-    def conditionals(self, questions: Sequence[Conditionals]) -> list[Any]:
+    def conditionals(self, questions: Sequence[ConditionalsRequest]) -> list[Any]:
         """Returns the distributions of columns: one batch of the engine for all questions."""
-        read = self._read([one.given for one in questions], [one.draws for one in questions])
+        given = [as_given(one.given) for one in questions]
+        read = self._read(given, [one.draws for one in questions])
         valid = [
             found if isinstance(found, AnyOrderError) else or_error(self._query, question, found)
             for question, found in zip(questions, read, strict=True)
@@ -353,16 +341,16 @@ class TableAnswering:
         return sample_rows(model, nothing, known, n=REFERENCE_ROWS, generator=seeded(0))
 
     def _read(self, records: Sequence[Given], draws: Sequence[int]) -> list[_Read | AnyOrderError]:
-        found: list[_Read | AnyOrderError] = []
-        for read, n in zip(read_many(self.table, records), draws, strict=True):
-            if isinstance(read, AnyOrderError):
-                found.append(read)
-                continue
-            soft = or_error(read.evidence.sampled, self.model.model_, n, seeded(0))
-            found.append(soft if isinstance(soft, AnyOrderError) else _Read(read[0], soft, read[1]))
-        return found
+        def sampled(evidence: Evidence, warned: list[str], n: int) -> _Read:
+            soft = evidence.sampled(self.model.model_, n, seeded(0))
+            return _Read(evidence, soft, warned)
 
-    def _query(self, question: Conditionals, read: _Read) -> Question:
+        return [
+            read if isinstance(read, AnyOrderError) else or_error(sampled, *read, n)
+            for read, n in zip(read_many(self.table, records), draws, strict=True)
+        ]
+
+    def _query(self, question: ConditionalsRequest, read: _Read) -> Question:
         names = question.columns
         column_set(self.table, names, argument="columns", allow_context=False)
         with warnings.catch_warnings(record=True, action="always") as caught:
@@ -409,8 +397,8 @@ class TableAnswering:
         names = dict.fromkeys(name for row in rows for name in row)
         # A frame without columns is an error elsewhere; here it is rows without evidence.
         listed = list(names) or [self.table.names[0]]
-        columns = {name: pd.Series([row.get(name) for row in rows]) for name in listed}
-        return pd.DataFrame(columns).set_axis(range(start, start + len(rows)))
+        columns = {name: [row.get(name) for row in rows] for name in listed}
+        return pd.DataFrame(columns, index=range(start, start + len(rows)))
 
     def _sampled(self, question: SampleRequest) -> dict[str, Any]:
         with warnings.catch_warnings(record=True, action="always") as caught:
@@ -424,20 +412,19 @@ class TableAnswering:
 
     def _imputed(self, question: Incomplete) -> list[list[dict[str, Any]]]:
         frame = self._framed(question.rows, question.start)
-        options: dict[str, Any] = {"how": question.how, "random_state": question.seed}
+        filled = self.model.impute(
+            frame, draws=question.draws, how=question.how, random_state=question.seed
+        )
         if question.draws == 1:
-            return [records(self.model.impute(frame, **options))]
-        filled = self.model.impute(frame, draws=question.draws, **options)
+            return [records(filled)]
         return [records(filled.loc[draw]) for draw in range(question.draws)]
 
     def _gains(self, target: str, given: Given) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):
             found = self.model.information_gain(target, given=given)
+        informative = {name: g for name, g in found.items() if not self.table[name].is_constant}
         # Information is never negative: below zero are errors of the model and of quadrature.
-        named = {
-            name: max(gain, 0.0) for name, gain in found.items() if not self.table[name].is_constant
-        }
-        return {"gains": named}
+        return {"gains": {name: max(gain, 0.0) for name, gain in informative.items()}}
 
     def _outliers(self, rows: Sequence[Given]) -> dict[str, Any]:
         found = self.model.outliers(self._framed(rows))
@@ -469,13 +456,13 @@ def table_routes(model: TableModel, dispatcher: Dispatcher, *, name: str, run: s
     @router.post("/conditionals", response_model=Answers)
     async def ask_conditionals(request: ConditionalsRequest) -> Response:
         """Returns the distribution of each queried column, by itself, given the evidence."""
-        return answer(await dispatcher.ask(answering.conditionals, request.question))
+        return answer(await dispatcher.ask(answering.conditionals, request))
 
     @router.post("/conditionals/batch", response_model=BatchAnswers)
     async def ask_many_conditionals(request: ConditionalsBatchRequest) -> Response:
         """Returns the same for several questions at once."""
         limits.check_size(rows=len(request.questions))
-        questions = [one.question for one in request.questions]
+        questions = request.questions
         found = await dispatcher.ask_all(answering.conditionals, questions, noun="Question")
         return answer({"answers": found})
 

@@ -6,7 +6,7 @@ context columns, which are always given. The model has no missing context, so a 
 is a value: one more level of a category, or a companion variable "is missing".
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.errors import (
-    AnyOrderError,
     ConfigError,
     QueryError,
     SchemaError,
@@ -115,7 +114,12 @@ class TableSchema:
             )
         declared, layout = dict(types or {}), tuple(frame.columns)
         for argument, names in (("types", declared), ("context", context), ("order", order or ())):
-            _known(names, layout, argument=argument, error=SchemaError)
+            for name in names:
+                if name not in layout:
+                    raise SchemaError(
+                        f'`{argument}` must name columns; got "{name}".'
+                        f"{nearest_or_all(name, layout)}"
+                    )
         if len(set(order or ())) < len(order or ()):
             raise SchemaError("`order` must name each column once; it names one of them twice.")
         for name, kind in declared.items():
@@ -339,16 +343,6 @@ def _infer_columns(
     return columns, ignored
 
 
-def _known(
-    names: Iterable[str], known: Sequence[str], *, argument: str, error: type[AnyOrderError]
-) -> None:
-    for name in names:
-        if name not in known:
-            raise error(
-                f'`{argument}` must name columns; got "{name}".{nearest_or_all(name, known)}'
-            )
-
-
 def _plain_marker(marker: Any) -> Any:
     """Converts a marker to JSON; the infinities become text, which matches numbers too."""
     value = marker.item() if isinstance(marker, np.generic) else marker
@@ -487,26 +481,20 @@ def pyarrow_needed() -> Iterator[None]:
 def column_from(description: dict[str, Any]) -> Column:
     """Reads what `Column.describe` wrote."""
     try:
-        if description["column"] == NumberColumn.__name__:
-            return number_column_from(description)
-        if description["column"] != CategoryColumn.__name__:
-            raise KeyError(description["column"])
-        entries = {key: value for key, value in description.items() if key != "column"}
-        return CategoryColumn(**{**entries, "levels": tuple(entries["levels"])})
-    except (KeyError, TypeError) as error:
+        entries = _tupled(description)
+        kind = entries.pop("column")
+        if kind == CategoryColumn.__name__:
+            return CategoryColumn(**entries)
+        if kind != NumberColumn.__name__:
+            raise KeyError(kind)
+        entries["gaussianizer"] = Gaussianizer(**_tupled(entries["gaussianizer"]))
+        entries["measurement"] = Measurement(**entries["measurement"])
+        if not entries["gaussianizer"].rises:
+            raise SchemaError("its numbers have a scale that does not rise")
+        return NumberColumn(**entries)
+    except (AttributeError, KeyError, TypeError) as error:
         raise SchemaError(f"This is not a column written by anyorder ({error!r}).") from error
 
 
-def number_column_from(description: dict[str, Any]) -> NumberColumn:
-    """Reads what `NumberColumn.describe` wrote."""
-    entries = {key: value for key, value in description.items() if key != "column"}
-    spline = entries["gaussianizer"]
-    spline = {key: tuple(v) if isinstance(v, list) else v for key, v in spline.items()}
-    entries["gaussianizer"] = Gaussianizer(**spline)
-    if not entries["gaussianizer"].rises:
-        raise SchemaError("its numbers have a scale that does not rise")
-    entries["measurement"] = Measurement(**entries["measurement"])
-    entries["seen"] = tuple(entries["seen"])
-    entries["atom_values"] = tuple(entries["atom_values"])
-    entries["atom_codes"] = tuple(entries["atom_codes"])
-    return NumberColumn(**entries)
+def _tupled(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in entries.items()}
