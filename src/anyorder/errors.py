@@ -180,10 +180,7 @@ def check_positive(name: str, value: object, *, below: float = math.inf) -> floa
 
 def check_probabilities(name: str, values: object, *, size: int | None = None) -> Tensor:
     """Returns `values` as a float64 vector if it is a probability distribution."""
-    try:
-        probabilities = torch.as_tensor(values, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        raise ConfigError(f"`{name}` must be a list of numbers; got {values!r}.") from None
+    probabilities = _doubles(name, values)
     if probabilities.ndim != 1 or len(probabilities) == 0 or size not in (None, len(probabilities)):
         wanted = "one number or more" if size is None else f"{size} numbers"
         raise ConfigError(
@@ -199,10 +196,7 @@ def check_probabilities(name: str, values: object, *, size: int | None = None) -
 
 def check_weights(name: str, values: object, *, size: int) -> Tensor:
     """Returns `values`, non-negative and not all zero, divided by their sum."""
-    try:
-        weights = torch.as_tensor(values, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        raise ConfigError(f"`{name}` must be a list of numbers; got {values!r}.") from None
+    weights = _doubles(name, values)
     if weights.shape != (size,):
         raise ConfigError(f"`{name}` must hold {size} numbers; got shape {tuple(weights.shape)}.")
     if not (weights >= 0).all() or not 0 < float(weights.sum()) < math.inf:
@@ -210,6 +204,13 @@ def check_weights(name: str, values: object, *, size: int) -> Tensor:
             f"`{name}` must be non-negative, finite and not all zero; got {values!r}."
         )
     return weights / weights.sum()
+
+
+def _doubles(name: str, values: object) -> Tensor:
+    try:
+        return torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"`{name}` must be a list of numbers; got {values!r}.") from None
 
 
 def check_permutation(name: str, values: object) -> Tensor:

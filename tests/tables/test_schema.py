@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import ConfigError, QueryError, SchemaError
-from anyorder.tables.files import column_names, read_chunks, read_table, write_table
+from anyorder.tables.files import column_names, read_chunks, read_table, write_chunks
 from anyorder.tables.schema import TableSchema, as_frame
 
 RANDOM = np.random.default_rng(20221128)
@@ -435,7 +435,7 @@ REFUSED = {
         'must be a .csv, .tsv, .csv.gz or .parquet file; got "people.xls".',
     ),
     "odd Parquet": (lambda: read_table("a.parquet.gz"), ConfigError, 'got "a.parquet.gz"'),
-    "odd target": (lambda: write_table(FRAME, "people"), ConfigError, 'got "people"'),
+    "odd target": (lambda: write_chunks([FRAME], "people"), ConfigError, 'got "people"'),
     "no rows a chunk": (lambda: read_chunks("no.csv", rows=0), ConfigError, "`rows` must be"),
 }
 
@@ -481,7 +481,7 @@ FILES = ["t.csv", "t.tsv", "t.csv.gz", "t.parquet"]
 @pytest.mark.parametrize("name", FILES)
 def test_files_come_back_whole_and_in_chunks(name, tmp_path):
     frame = FRAME[["age", "income", "job", "married"]]
-    write_table(frame, tmp_path / name)
+    write_chunks([frame], tmp_path / name)
     back = read_table(tmp_path / name)
     pd.testing.assert_frame_equal(back, frame)
     chunks = list(read_chunks(tmp_path / name, rows=3))
@@ -492,7 +492,7 @@ def test_files_come_back_whole_and_in_chunks(name, tmp_path):
 @pytest.mark.parametrize("name", FILES)
 def test_files_with_markers(name, tmp_path):
     frame = pd.DataFrame({"a": ["x", "?", "y"], "b": [1, -999, 2]})
-    write_table(frame, tmp_path / name)
+    write_chunks([frame], tmp_path / name)
     assert read_table(tmp_path / name)["a"].tolist() == ["x", "?", "y"]
     for read in (
         read_table(tmp_path / name, missing_values=["?", -999]),
@@ -533,7 +533,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    for use in (read_table, lambda path: write_table(FRAME, path)):
+    for use in (read_table, lambda path: write_chunks([FRAME], path)):
         with pytest.raises(ConfigError) as caught:
             use(tmp_path / "t.parquet")
         assert 'pip install "anyorder[parquet]"' in str(caught.value)

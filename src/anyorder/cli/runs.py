@@ -6,7 +6,7 @@ The domain of a file or of a saved model does what is special to it.
 import json as jsons
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +18,10 @@ from anyorder.cli.console import note, print_json, printable, show
 from anyorder.cli.options import FitOptions
 from anyorder.diagnostics.calibration import LEVELS
 from anyorder.diagnostics.check import SEEN, Check
-from anyorder.diagnostics.consistency import Gap, percent
+from anyorder.diagnostics.consistency import percent
 from anyorder.domains import (
     Domain,
+    Grid,
     as_model,
     domain_named,
     domain_of,
@@ -228,6 +229,9 @@ GAPS = {
 }
 """Second way to the same likelihood, by consistency gap."""
 
+GIVEN, OFF = "given of a row", ("off by up to", "p-value")
+"""Headings."""
+
 
 def check_file(
     run: Path,
@@ -254,9 +258,11 @@ def check_file(
     if json:
         print_json({"data": Path(file).name, "trained_on": seen, **document})
     else:
-        _show(found, f"{Path(file).name}, {size}")
-        for title, headings, cells in grids:
-            show(headings, cells, title=title, numbers=headings[1:])
+        _show(_grids(found, f"{Path(file).name}, {size}"))
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        for sentence in found.sentences():
+            console.print(f"- {printable(sentence)}")
+        _show(grids)
         if seen:
             note(SEEN)
 
@@ -274,67 +280,54 @@ def _write(found: Check, document: Mapping[str, Any], out: Path) -> None:
     note(f"Written: {', '.join(str(out / name) for name in names)}")
 
 
-def _show(found: Check, title: str) -> None:
-    _show_gaps(found, title)
-    _show_numbers(found)
-    _show_categories(found)
-    _show_columns(found)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    for sentence in found.sentences():
-        console.print(f"- {printable(sentence)}")
+def _grids(found: Check, name: str) -> Iterator[Grid]:
+    """Yields the tables of a check: gaps, numbers, categories, and columns that are off."""
+    gaps = [(words, gap) for key, words in GAPS.items() if (gap := getattr(found, key)) is not None]
+    yield Grid(
+        f"{name}: consistency, the same likelihood computed in two ways",
+        ["second way", "difference, nats", "90% quantile", "rows"],
+        [
+            [words, str(gap.size), f"{gap.quantile_90:.4f}", f"{len(gap.rows):,}"]
+            for words, gap in gaps
+        ],
+    )
+    yield Grid(
+        "Numbers: coverage, the share of values inside their intervals",
+        [GIVEN, "cells", *(f"{level:.0%} intervals" for level in LEVELS), *OFF],
+        [
+            [
+                *(given, f"{len(part.pit):,}"),
+                *(percent(part.coverage(level)) for level in LEVELS),
+                *(f"{part.distance:.1%}", f"{part.p_value:.2g}"),
+            ]
+            for given, part in found.numbers.items()
+        ],
+    )
+    yield Grid(
+        "Categories: confidence and accuracy of the most probable level",
+        [GIVEN, "cells", "confidence", "accuracy", "calibration error", "by chance", "p-value"],
+        [
+            [
+                *(given, f"{len(part.hit):,}"),
+                *(f"{part.accuracy.value + part.overconfidence.value:.1%}", percent(part.accuracy)),
+                *(f"{part.expected_error:.1%}", f"{part.expected_by_chance:.1%}"),
+                f"{part.hit_p_value:.2g}",
+            ]
+            for given, part in found.categories.items()
+        ],
+    )
+    yield Grid(
+        "Columns whose probabilities are off beyond chance, the worst first",
+        ["column", "cells", *OFF],
+        [
+            [column.name, f"{column.n:,}", f"{column.distance:.1%}", f"{column.p_value:.2g}"]
+            for column in found.columns_off()[:MOST_COLUMNS]
+        ],
+    )
 
 
-def _show_gaps(found: Check, title: str) -> None:
-    """Prints the consistency gaps."""
-    gaps: dict[str, Gap | None] = {GAPS[name]: getattr(found, name) for name in GAPS}
-    rows = [
-        [words, str(gap.size), f"{gap.quantile_90:.4f}", f"{len(gap.rows):,}"]
-        for words, gap in gaps.items()
-        if gap is not None
-    ]
-    if rows:
-        numbers = ["difference, nats", "90% quantile", "rows"]
-        title = f"{title}: consistency, the same likelihood computed in two ways"
-        show(["second way", *numbers], rows, title=title, numbers=numbers)
-
-
-def _show_numbers(found: Check) -> None:
-    """Prints the coverage of intervals by how much was given."""
-    levels = [f"{level:.0%} intervals" for level in LEVELS]
-    rows = []
-    for given, part in found.numbers.items():
-        shares = [percent(part.coverage(level)) for level in LEVELS]
-        cells = f"{len(part.pit):,}"
-        rows.append([given, cells, *shares, f"{part.distance:.1%}", f"{part.p_value:.2g}"])
-    if rows:
-        numbers = ["cells", *levels, "off by up to", "p-value"]
-        title = "Numbers: coverage, the share of values inside their intervals"
-        show(["given of a row", *numbers], rows, title=title, numbers=numbers)
-
-
-def _show_categories(found: Check) -> None:
-    """Prints accuracy and confidence of the most probable level, by how much was given."""
-    rows = []
-    for given, part in found.categories.items():
-        right = part.accuracy
-        confidence = f"{right.value + part.overconfidence.value:.1%}"
-        error, chance = f"{part.expected_error:.1%}", f"{part.expected_by_chance:.1%}"
-        shares = [confidence, percent(right), error, chance]
-        rows.append([given, f"{len(part.hit):,}", *shares, f"{part.hit_p_value:.2g}"])
-    if rows:
-        shares = ["confidence", "accuracy", "calibration error", "by chance"]
-        numbers = ["cells", *shares, "p-value"]
-        title = "Categories: confidence and accuracy of the most probable level"
-        show(["given of a row", *numbers], rows, title=title, numbers=numbers)
-
-
-def _show_columns(found: Check) -> None:
-    """Prints the columns whose probabilities are off, if any."""
-    rows = [
-        [column.name, f"{column.n:,}", f"{column.distance:.1%}", f"{column.p_value:.2g}"]
-        for column in found.columns_off()[:MOST_COLUMNS]
-    ]
-    if rows:
-        numbers = ["cells", "off by up to", "p-value"]
-        title = "Columns whose probabilities are off beyond chance, the worst first"
-        show(["column", *numbers], rows, title=title, numbers=numbers)
+def _show(grids: Iterable[Grid]) -> None:
+    """Prints tables, but for empty ones."""
+    for title, headings, cells in grids:
+        if cells:
+            show(headings, cells, title=title, numbers=headings[1:])

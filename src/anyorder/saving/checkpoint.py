@@ -340,7 +340,8 @@ def write_pair(
         "tensors": _file_checksum(following),
     }
     written = folder / f"{kind}.json"
-    replace_text(written, _text({**sealed, "checksum": _checksum(sealed)}))
+    sealed["checksum"] = _checksum(sealed)
+    replace_text(written, json.dumps(sealed, ensure_ascii=False, indent=1) + "\n")
     shutil.copymode(written, following)  # safetensors writes for the owner's eyes only
     following.replace(now)
     _flush(folder)
@@ -553,10 +554,6 @@ def _belonging(folder: Path, kind: str, checksum: str) -> Path | None:
         if (folder / name).exists() and _file_checksum(folder / name) == checksum:
             return folder / name
     return None
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 
 def _checksum(document: Mapping[str, Any]) -> str:

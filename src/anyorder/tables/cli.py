@@ -1,7 +1,7 @@
 """Commands for tables: fit, impute, score, sample and query."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ from anyorder.tables.fitting import MAR_ROUNDS, split
 from anyorder.tables.model import TableModel
 from anyorder.tables.parsing import in_form
 from anyorder.tables.questions import (
-    Question,
     check_questions,
     column_set,
     given_queries,
@@ -94,7 +93,9 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
         read, dialect = read_written(source, known)
         frame = as_frame(read)
     table = TableSchema.infer(frame, **columns)
-    left_out = _left_out(frame, table, {*declared, *_names(questions)})
+    wanted = {*declared, *(n for given, query, _ in questions or () for n in (*given, *query))}
+    left_out = [name for name in identifier_columns(frame, table) if name not in wanted]
+    left_out = left_out if len(left_out) < len(table.names) else []  # unless nothing else is there
     if left_out:
         columns["types"] = {**declared, **dict.fromkeys(left_out, "ignore")}
         table = TableSchema.infer(frame, **columns)
@@ -173,18 +174,6 @@ def _other_table(earlier: TableSchema, table: TableSchema, file: str) -> str:
     return f'it is of other rows than those of "{file}"'
 
 
-def _left_out(frame: pd.DataFrame, table: TableSchema, wanted: set[str]) -> list[str]:
-    """Returns the identifier columns, unless the user names them or nothing else is there."""
-    found = [name for name in identifier_columns(frame, table) if name not in wanted]
-    return found if len(found) < len(table.names) else []
-
-
-def _names(questions: Sequence[Question] | None) -> Iterator[str]:
-    """Yields all columns of queries."""
-    for given, query, _ in questions or ():
-        yield from (*given, *query)
-
-
 def _held_out(model: TableModel, frame: pd.DataFrame) -> str:
     """Returns the log-likelihood of the held-out rows, in words."""
     rows = split(len(frame), model.validation_share, model.random_state or 0)[1]
@@ -255,15 +244,11 @@ def as_text(frame: pd.DataFrame, table: TableSchema) -> pd.DataFrame:
         values = frame[column.name]
         if column.measurement.form:
             found[column.name] = in_form(values, column.measurement.form)
-        elif column.is_whole and values.dtype == np.float64 and _all_whole(values):
-            found[column.name] = values.astype("Int64")
+        elif column.is_whole and values.dtype == np.float64:
+            there = values.dropna()
+            if ((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all():
+                found[column.name] = values.astype("Int64")
     return found
-
-
-def _all_whole(values: pd.Series) -> bool:
-    """Returns whether all observed values are integers."""
-    there = values.dropna()
-    return bool(((there % 1 == 0) & (there.abs() < LARGEST_INTEGER)).all())
 
 
 def sample_table(
@@ -360,10 +345,6 @@ def query_table(
         )
 
 
-def _quantiles(conditional: Conditional) -> list[tuple[float, Any]]:
-    return [(share, conditional.quantile(share)) for share in QUANTILES]
-
-
 def repeated(conditional: Conditional) -> list[tuple[Any, float]]:
     """Returns the repeated values of a number with their probabilities, most probable first."""
     column = conditional.column
@@ -394,8 +375,7 @@ def _show_number(conditional: Conditional, title: str) -> None:
         ("median", words(conditional.median())),
         ("90% interval", f"{words(low)} .. {words(high)}"),
     ]
-    for share, value in _quantiles(conditional):
-        rows.append((f"{share:.0%} quantile", words(value)))
+    rows += [(f"{share:.0%} quantile", words(conditional.quantile(share))) for share in QUANTILES]
     show(["", conditional.column.name], rows, title=title, numbers=[conditional.column.name])
     often = repeated(conditional)
     if often:

@@ -375,8 +375,11 @@ def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for owners, group in _groups(conditionals) if conditionals else ():
         columns = [conditionals[owner].column for owner in owners]
-        forms = _categories if isinstance(group, Levelled) else _numbers
-        found |= dict(zip(owners, forms(columns, group), strict=True))  # type: ignore[arg-type]
+        if isinstance(group, Levelled):
+            forms = [*map(_category, columns, group.probabilities.numpy())]
+        else:
+            forms = _numbers(columns, group)
+        found |= dict(zip(owners, forms, strict=True))
     return [found[place] for place in range(len(conditionals))]
 
 
@@ -387,13 +390,6 @@ def _groups(conditionals: Sequence[Conditional]) -> list[tuple[list[int], Levell
         [one.weights for one in conditionals],
     )
     return list(edges.groups(conditionals[0].model))
-
-
-def _categories(columns: Sequence[Column], group: Levelled) -> list[dict[str, Any]]:
-    return [
-        _category(column, own)
-        for column, own in zip(columns, group.probabilities.numpy(), strict=True)
-    ]
 
 
 def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
@@ -432,18 +428,26 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
         quantiles, nodes, edges, inside = np.split(numbers, sections, axis=1)
         summaries = _summaries(column, quantiles, nodes @ weights)
         widths, inside = np.diff(edges), positions(column, inside)
-        listed = _Atoms.of(column)
+        atoms_of_column = np.array(column.atom_values)
+        values = column.restore(atoms_of_column).tolist() if len(atoms_of_column) else []
+        axis = positions(column, atoms_of_column)
         for at, place in enumerate(mine):
             there = widths[at] > 0  # far out, where the map is flat, knots can coincide
             heights = (masses[place, there] / widths[at, there]).tolist()
             density = Density(inside[at, there].tolist(), heights, float(share[place]))
+            likely = np.flatnonzero(atoms[place, : len(values)] >= RARE)
+            listed = Repeated(
+                [plain(values[atom]) for atom in likely],
+                axis[likely].tolist(),
+                atoms[place, likely].tolist(),
+            )
             found[place] = vars(
                 NumberAnswer(
                     column=column.name,
                     type=column.kind,  # type: ignore[arg-type]
                     **summaries[at],
                     density=vars(density),  # type: ignore[arg-type]
-                    repeated=vars(listed.repeated(atoms[place])),  # type: ignore[arg-type]
+                    repeated=vars(listed),  # type: ignore[arg-type]
                     entropy=entropies[place],
                 )
             )
@@ -502,28 +506,6 @@ def _entropies(masses: FloatArray, widths: FloatArray, atoms: FloatArray) -> Flo
     heights = np.where(masses > 0, masses / np.where(widths > 0, widths, 1), 1)
     found = -(masses * np.log(heights)).sum(axis=1)
     return found - (atoms * np.log(np.where(atoms > 0, atoms, 1))).sum(axis=1)
-
-
-@dataclass(frozen=True)
-class _Atoms:
-    """Repeated values of a column as plain values, and their positions."""
-
-    values: list[float | str]
-    positions: list[float]
-
-    @classmethod
-    def of(cls, column: NumberColumn) -> "_Atoms":
-        numbers = np.array(column.atom_values)
-        values = column.restore(numbers).tolist() if len(numbers) else []
-        return cls([plain(value) for value in values], positions(column, numbers).tolist())
-
-    def repeated(self, masses: FloatArray) -> Repeated:
-        likely = np.flatnonzero(masses[: len(self.values)] >= RARE).tolist()
-        return Repeated(
-            [self.values[place] for place in likely],
-            [self.positions[place] for place in likely],
-            masses[likely].tolist(),
-        )
 
 
 def positions(column: NumberColumn, numbers: FloatArray) -> FloatArray:

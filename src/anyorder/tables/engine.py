@@ -199,7 +199,7 @@ def row_log_prob(model: AnyOrderModel, x: Tensor, *, query: Tensor, given: Tenso
         log_prob(model, x[rows], query=query[rows], given=given[rows]).cpu()
         for rows in parts(len(x), x.shape[1])
     ]
-    return torch.cat(found)
+    return torch.cat([torch.zeros(0, dtype=torch.float64), *found])
 
 
 def log_prob_in_units(
@@ -310,7 +310,12 @@ def best_predictions(
         found[rows, place] = torch.from_numpy(predicted)
     places = query.any(dim=0).nonzero().squeeze(1).tolist()
     predictions = {place: found[query[:, place], place].numpy() for place in places}
-    return {place: _decoded(table.query[place], v, mean=mean) for place, v in predictions.items()}
+    return {
+        place: column.unrounded(values)
+        if mean and isinstance(column := table.query[place], NumberColumn)
+        else table.query[place].decode(values)
+        for place, values in predictions.items()
+    }
 
 
 def _column(known: Tensor, place: int) -> Tensor:
@@ -345,12 +350,6 @@ def _prediction(column: Column, conditional: Distribution, *, mean: bool) -> NDA
     numbers = column.numbers(codes.ravel()).reshape(codes.shape)
     found: NDArray[np.float64] = (weights * np.clip(numbers, *column.seen)).sum(axis=0)
     return found
-
-
-def _decoded(column: Column, values: NDArray[np.float64], *, mean: bool) -> pd.Series:
-    if mean and isinstance(column, NumberColumn):
-        return column.unrounded(values)
-    return column.decode(values)
 
 
 @answering

@@ -8,7 +8,7 @@ orders, as a mixture of their joint distributions.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -207,14 +207,6 @@ class TableMixture:
         return logs - _log_sum_exp(logs)
 
 
-class _Measure(NamedTuple):
-    """The base measure of a column: probabilities of these values, a density of others."""
-
-    kind: str
-    is_given: bool
-    masses: frozenset[Any]
-
-
 def _check_alike(first: TableSchema, other: TableSchema) -> None:
     """Refuses tables whose likelihoods cannot be added: a density here, a probability there."""
     if first.layout != other.layout:
@@ -222,33 +214,35 @@ def _check_alike(first: TableSchema, other: TableSchema) -> None:
     if set(first.missing_values) != set(other.missing_values):
         raise ConfigError("`models` must be fitted with the same `missing_values`; theirs differ.")
     for name in first.layout:
-        one, two = _measure(first, name), _measure(other, name)
-        if one != two:
-            raise ConfigError(
-                f'`models` must agree on the type of columns; "{name}" {_difference(one, two)}. '
-                "Fit all of them on the same rows, with the same `types` and `context`."
-            )
+        (kind, given, masses), (kind_2, given_2, masses_2) = (
+            _measure(t, name) for t in (first, other)
+        )
+        if kind != kind_2:
+            found = f"is of type {kind} in one and {kind_2} in another"
+        elif given != given_2:
+            found = "is always given (`context`) in one of them only"
+        elif masses != masses_2:
+            value = min(masses ^ masses_2, key=repr)
+            found = f"has the level or repeated value {value!r} in one of them only"
+        else:
+            continue
+        raise ConfigError(
+            f'`models` must agree on the type of columns; "{name}" {found}. '
+            "Fit all of them on the same rows, with the same `types` and `context`."
+        )
 
 
-def _measure(table: TableSchema, name: str) -> _Measure:
+def _measure(table: TableSchema, name: str) -> tuple[str, bool, frozenset[Any]]:
+    """Returns the type of a column, if it is always given, and which values have a probability."""
     if any(name == ignored.name for ignored in table.ignored):
-        return _Measure("ignored", False, frozenset())
+        return "ignored", False, frozenset()
     column = table[name]
     if isinstance(column, NumberColumn):
         # As values: the numbers of times and of large integers have an origin of their own.
         values = column.restore(np.array(column.atom_values)).tolist() if column.atom_values else ()
-        return _Measure(column.kind, column.context, frozenset(values))
+        return column.kind, column.context, frozenset(values)
     assert isinstance(column, CategoryColumn)
-    return _Measure(column.kind, column.context, frozenset(column.levels))
-
-
-def _difference(one: _Measure, two: _Measure) -> str:
-    if one.kind != two.kind:
-        return f"is of type {one.kind} in one and {two.kind} in another"
-    if one.is_given != two.is_given:
-        return "is always given (`context`) in one of them only"
-    value = min(one.masses ^ two.masses, key=repr)
-    return f"has the level or repeated value {value!r} in one of them only"
+    return column.kind, column.context, frozenset(column.levels)
 
 
 def _log_sum_exp(logs: NDArray[np.float64]) -> NDArray[np.float64]:

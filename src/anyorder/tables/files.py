@@ -149,17 +149,6 @@ def _csv_chunks(
                 yield with_points(chunk, dialect.decimals, text=hints.text)
 
 
-def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Writes a frame, without its index, to a .csv, .tsv (also compressed) or .parquet file."""
-    file = Path(path)
-    kind = _kind(file)
-    if kind in PARQUET:
-        _parquet()
-        frame.to_parquet(file, engine="pyarrow", index=False)
-    else:
-        frame.to_csv(file, index=False, sep=SEPARATORS[kind])
-
-
 def write_chunks(
     frames: Iterable[pd.DataFrame],
     path: str | Path,

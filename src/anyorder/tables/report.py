@@ -77,7 +77,7 @@ def table_report(
         _samples_section(table, frame, drawn, _related(model, x, missing)),
         evidence_section(worth, "cell", whole=joint),
         *calibration_sections(check, seen=seen),
-        _columns_section(model),
+        Section("Columns", [Grid(("column", "type", "details"), [*map(tuple, table.summary())])]),
         training_section(training, model.queries_, table.names, dimension="cell"),
         settings_section(model.get_params()),
     ]
@@ -98,11 +98,6 @@ def _skill_sections(model: TableModel, x: Tensor, missing: Tensor) -> list[Secti
     )
     grid = Grid(HEADINGS, rows, HEADINGS[1:])
     return [Section("Prediction of each column from the others", [Words(text), grid])]
-
-
-def _columns_section(model: TableModel) -> Section:
-    summary = model.table_.summary()
-    return Section("Columns", [Grid(("column", "type", "details"), [*map(tuple, summary)])])
 
 
 def _samples(model: TableModel, frame: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -110,27 +110,17 @@ def loaded(folder: str) -> Any:
 
 def _client(distributed: Any, workers: int, cluster: str | None) -> Any:
     if cluster is None:
-        return distributed.Client(_local(distributed, workers))
+        # torch has threads of its own, so each process has one.
+        local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+        return distributed.Client(distributed.LocalCluster(**local, processes=True))
     try:
         return distributed.Client(cluster, timeout=PATIENCE)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        AssertionError,
-    ) as error:  # the last: its thread is late
+    except (OSError, ValueError, TypeError, AssertionError) as error:  # the last: it is late
         raise ConfigError(
             f'`cluster` must be the address of a Dask scheduler that runs; got "{cluster}" '
             f"({' '.join(str(error).split())[:200]}). Start one with: dask scheduler. It says its "
             'address, such as "tcp://10.0.0.1:8786".'
         ) from None
-
-
-def _local(distributed: Any, workers: int) -> Any:
-    """Starts processes on this machine; torch has threads of its own, so each has one."""
-    return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
-    )
 
 
 def _result(future: Any) -> Any:
@@ -485,7 +475,8 @@ def _stated(
     x, missing = table.encode(frame, needs=asked)
     rows = ~(missing & query).any(dim=1)
     frame, x, missing = frame[rows.numpy()], x[rows], missing[rows]
-    return _log_prob(model, frame, x, query.expand_as(missing), given & ~missing)
+    sets = {"query": query.expand_as(missing), "given": given & ~missing}
+    return log_prob_in_units(model.model_, table, frame, x, **sets)
 
 
 def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str, Tensor]:
@@ -498,16 +489,8 @@ def _all_and_half(model: TableModel, frame: pd.DataFrame, seed: int) -> dict[str
     law = ConditionalQueries(have.shape[1], Bernoulli(have.shape[1], 0.5))
     generator = torch.Generator().manual_seed(seed)
     half = law.sample(len(have), available=have, generator=generator)
+    sets = {"joint": (have, torch.zeros_like(have)), "conditional": (half.query, half.given)}
     return {
-        "joint": _log_prob(model, frame, x, have, torch.zeros_like(have)),
-        "conditional": _log_prob(model, frame, x, half.query, half.given),
+        name: log_prob_in_units(model.model_, model.table_, frame, x, query=query, given=given)
+        for name, (query, given) in sets.items()
     }
-
-
-def _log_prob(
-    model: TableModel, frame: pd.DataFrame, x: Tensor, query: Tensor, given: Tensor
-) -> Tensor:
-    """Returns log-likelihoods in nats and in the units of the columns; sets may differ by row."""
-    if not len(x):
-        return torch.zeros(0, dtype=torch.float64)
-    return log_prob_in_units(model.model_, model.table_, frame, x, query=query, given=given)

@@ -71,7 +71,8 @@ def infer_column(
     if kind == "number":
         return NumberColumn.fit(_as_numbers(series), missing_share=share, context=context)
     form = _date_form(series, kind)
-    times = _as_datetimes(series, form)
+    times = read_datetimes(series, str(series.name), SchemaError, form=form).rename(series.name)
+    times = series if types.is_datetime64_any_dtype(series.dtype) else times
     return NumberColumn.fit(times, missing_share=share, context=context, form=form)
 
 
@@ -222,8 +223,3 @@ def _date_form(series: pd.Series, kind: str) -> str:
     # If no order fits all, parsing in the order of most of them reports the others.
     found = [order for date in dates for order in possible_orders([date])]
     return form_of(dates, orders[0] if orders else max(ORDERS, key=found.count))
-
-
-def _as_datetimes(series: pd.Series, form: str) -> pd.Series:
-    times = read_datetimes(series, str(series.name), SchemaError, form=form)
-    return series if types.is_datetime64_any_dtype(series.dtype) else times.rename(series.name)
