@@ -35,7 +35,11 @@ from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import FixedCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
+from anyorder.networks.path_transformer import (
+    PathStreams,
+    PathTransformer,
+    SingleStreamPathTransformer,
+)
 from anyorder.reproduce.record import Paired, Record, Row, check_record, progress_console
 from anyorder.text.data import Crops, Text, chunks, load_text8, text_schema
 from anyorder.text.model import QUERY_LAYERS, TEXT_SETTINGS, text_objective, text_queries
@@ -170,14 +174,20 @@ def trained(
     schema = text_schema(text.alphabet, length)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "positions": "rotary"}
-        network = (
-            SingleStreamPathTransformer(schema, **shape)
-            if variant.whole_only
-            else PathTransformer(
-                schema, query_layers=QUERY_LAYERS if variant.late else None, **shape
+        network: PathStreams
+        if variant.whole_only:
+            network = SingleStreamPathTransformer(
+                schema, layers=LAYERS, width=WIDTH, heads=HEADS, positions="rotary"
             )
-        )
+        else:
+            network = PathTransformer(
+                schema,
+                layers=LAYERS,
+                width=WIDTH,
+                heads=HEADS,
+                positions="rotary",
+                query_layers=QUERY_LAYERS if variant.late else None,
+            )
         conditionals = CategoricalConditionals(schema, width=WIDTH)
     model = AnyOrderModel(schema, network, conditionals, RemoveGreatest(lexicographic(length)))
     settings = replace(TEXT_SETTINGS, minutes=minutes, clock="processor", seed=seed, batch=batch)

@@ -7,6 +7,8 @@ one number each, with respect to one measure, so that it adds up along a path.
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,14 +62,11 @@ class AtomicDistribution:
 
     def log_prob(self, values: Tensor) -> Tensor:
         """The log probability of atoms, the log density elsewhere."""
-        hit = values.unsqueeze(-1).float() == self.atoms
-        is_atom = hit.any(dim=-1)
-        log_branches = self.branches.log_probs
-        log_mass = torch.where(hit, log_branches[..., :-1], -torch.inf).amax(dim=-1)
+        log_masses, is_atom = log_masses_at(values, self.branches, self.atoms)
         # Zero is inside every support: the density of an atom's place is not asked, and its
         # gradient, which may be no number, is kept out.
-        smooth = self.elsewhere.log_prob(values.masked_fill(is_atom, 0)) + log_branches[..., -1]
-        return torch.where(is_atom, log_mass, smooth)
+        density = self.elsewhere.log_prob(values.masked_fill(is_atom, 0))
+        return torch.where(is_atom, log_masses, density + self.branches.log_probs[..., -1])
 
     def cdf(self, values: Tensor) -> Tensor:
         """The probability of at most `values`."""
@@ -142,6 +141,12 @@ class AtomicDistribution:
         """Sharper or flatter branches, and density."""
         branches = self.branches.tempered(temperature)
         return AtomicDistribution(branches, self.atoms, self.elsewhere.tempered(temperature, top_k))
+
+
+def log_masses_at(values: Tensor, branches: Categorical, atoms: Tensor) -> tuple[Tensor, Tensor]:
+    """Log probability of values that are atoms, and which are. Shape of `values`, both."""
+    hit = values.unsqueeze(-1).float() == atoms
+    return torch.where(hit, branches.log_probs[..., :-1], -torch.inf).amax(dim=-1), hit.any(dim=-1)
 
 
 def _tilted(logits: Tensor, tilt: Tensor) -> Tensor:
@@ -265,6 +270,25 @@ class AtomicConditionals(Conditionals):
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
     ) -> AtomicDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
+        branches = self._branches(features, variables, prior)
+        elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
+        return AtomicDistribution(branches, self.atoms[variables], elsewhere)
+
+    def log_prob(self, features: Tensor, variables: Tensor, *prior: Any, values: Tensor) -> Tensor:
+        """The log-likelihoods of values: of atoms, no density is made. The edges are flat."""
+        branches = self._branches(features, variables, *prior)
+        logs, is_atom = log_masses_at(values, branches, self.atoms[variables])
+        edges = (~is_atom).nonzero().squeeze(1)
+        mine = Features(features, *prior)[edges]
+        smooth = mine.read_by(
+            partial(self.elsewhere.log_prob, values=values[edges]), variables[edges]
+        )
+        return logs.to(smooth.dtype).index_copy(0, edges, smooth + branches.log_probs[edges, -1])
+
+    def _branches(
+        self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
+    ) -> Categorical:
+        """Probability of each atom, and last of elsewhere."""
         atoms = self.atoms[variables]
         absent = nn.functional.pad(atoms.isinf(), (0, 1), value=False)
         logits = self.branches(features, variables).logits
@@ -282,9 +306,7 @@ class AtomicConditionals(Conditionals):
                 own = logits + share * (tree - self.usual_levels[variables])
                 own = own.masked_fill(absent, NO_CHANCE).log_softmax(dim=-1)
                 logits = tree.lerp(own, self.gate(prior.known, variables)[..., None])
-        logits = logits.masked_fill(absent, -torch.inf)
-        elsewhere = Features(features, prior).read_by(self.elsewhere, variables)
-        return AtomicDistribution(Categorical(logits), atoms, elsewhere)
+        return Categorical(logits.masked_fill(absent, -torch.inf))
 
     def _levels(self, prior: PriorMessage) -> Tensor:
         """Log probability of each atom, and last of elsewhere, by a latent tree."""

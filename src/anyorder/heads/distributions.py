@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,17 @@ class Conditionals(nn.Module, ABC):
             features: Features of the edges. Shape ``(..., width)``.
             variables: Variable of each edge. Shape ``(...)``.
         """
+
+    def log_prob(self, features: Tensor, variables: Tensor, *prior: Any, values: Tensor) -> Tensor:
+        """Returns the log-likelihoods of values, for which a head may need less than `forward`.
+
+        Args:
+            features: Features of the edges. Shape ``(..., width)``.
+            variables: Variable of each edge. Shape ``(...)``.
+            prior: Message about the same edges, of heads beside a prior.
+            values: Value of each edge. Shape ``(...)``.
+        """
+        return cast(Tensor, self(features, variables, *prior).log_prob(values))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ Averaged at every edge of a path, conditionals are conditionals again: likelihoo
 every question of a single model can be asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -186,16 +187,32 @@ class MixedConditionals(Conditionals):
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
     ) -> MixedDistribution:
         """The conditionals of edges; see `Conditionals.forward`."""
-        variables = variables.expand(features.shape[:-1])
-        edges = Features(features, prior).map(lambda part: part.flatten(0, variables.ndim - 1))
+        groups = self._split(Features(features, prior), variables)
+        parts = [(places, mine.read_by(group, which)) for places, group, mine, which in groups]
+        return MixedDistribution(parts, features[..., 0])
+
+    def log_prob(self, features: Tensor, variables: Tensor, *prior: Any, values: Tensor) -> Tensor:
+        """The log-likelihoods of values; see `Conditionals.log_prob`."""
+        flat, like = values.flatten(), features[..., 0]
+        logs = like.new_zeros(like.numel(), dtype=torch.promote_types(like.dtype, values.dtype))
+        for places, group, mine, which in self._split(Features(features, *prior), variables):
+            part = mine.read_by(partial(group.log_prob, values=flat[places]), which)
+            logs = logs.index_copy(0, places, part.to(logs.dtype))
+        return logs.view(like.shape)
+
+    def _split(
+        self, features: Features, variables: Tensor
+    ) -> Iterator[tuple[Tensor, Conditionals, Features, Tensor]]:
+        """Yields flat places, conditionals, features and variables in it, of each group."""
+        variables = variables.expand(features.own.shape[:-1])
+        edges = features.map(lambda part: part.flatten(0, variables.ndim - 1))
         asked = variables.flatten()
-        parts: list[tuple[Tensor, Distribution]] = []
         for number, conditionals in enumerate(self.groups):
+            assert isinstance(conditionals, Conditionals)
             places = (self.group[asked] == number).nonzero().squeeze(1)
             if len(places):
                 mine = edges if len(places) == len(edges) else edges[places]
-                parts.append((places, mine.read_by(conditionals, self.place[asked[places]])))
-        return MixedDistribution(parts, features[..., 0])
+                yield places, conditionals, mine, self.place[asked[places]]
 
 
 def _groups(variables: list[Variable]) -> list[tuple[Kind, list[int]]]:

@@ -76,12 +76,10 @@ class Mixture(ContinuousDistribution):
 
     def log_prob(self, values: Tensor) -> Tensor:
         """Returns the log density."""
-        z = self._standard(values)
+        z, logs = self._standard(values), self.logits.log_softmax(-1) - self.log_scales
         if self.component == "gaussian":
-            logs = -0.5 * z.square() - HALF_LOG_TAU
-        else:
-            logs = F.logsigmoid(z) + F.logsigmoid(-z)
-        return (self.logits.log_softmax(-1) + logs - self.log_scales).logsumexp(-1)
+            return torch.addcmul(logs - HALF_LOG_TAU, z, z, value=-0.5).logsumexp(-1)
+        return (logs + F.logsigmoid(z) + F.logsigmoid(-z)).logsumexp(-1)
 
     def cdf(self, values: Tensor) -> Tensor:
         """Returns the probability of at most `values`."""

@@ -147,7 +147,7 @@ SLIP = 1e-4
 TRUSTED, CAUTIOUS = math.log(0.95 / 0.05), math.log(0.1 / 0.9)
 """Logit of the share of the prior's components at first."""
 
-FEWEST_COMPONENTS, MOST_TILTS = 4, 2048
+FEWEST_COMPONENTS, MOST_TILTS = 4, 512
 """Components by which atoms are tilted, if there are many, beside one that stands for all others,
 which is off by about a tenth of a nat without evidence; and pairs of components and atoms that
 cost little."""

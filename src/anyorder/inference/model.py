@@ -9,6 +9,7 @@ chooses values for it, which are evidence for the steps that follow.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -139,7 +140,7 @@ class AnyOrderModel(nn.Module):
         for rows in alike(query, given).split(max_batch):  # little is padded
             path = network(x[rows], query[rows], given[rows], rank[rows])
             row, target = rows[path.row], path.target
-            log_prob = self.distribution(path.edges, target).log_prob(x[row, target])
+            log_prob = self.log_prob(path.edges, target, x[row, target])
             parts.append((log_prob, row, path.step, target))
         found = [torch.cat(column) for column in zip(*parts, strict=True)]
         order = found[1].argsort(stable=True)
@@ -166,6 +167,12 @@ class AnyOrderModel(nn.Module):
             variables: Variable of each edge. Shape ``(...)``.
         """
         found: Distribution = features.read_by(self.conditionals, variables)
+        return found
+
+    def log_prob(self, features: Features, variables: Tensor, values: Tensor) -> Tensor:
+        """Returns the log-likelihood of a value of each edge; see `distribution`."""
+        head = partial(self.conditionals.log_prob, values=values)
+        found: Tensor = features.read_by(head, variables)
         return found
 
     def features(self, x: Tensor, observed: Tensor, targets: Tensor | None = None) -> Features:

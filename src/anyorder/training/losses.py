@@ -74,7 +74,7 @@ class MaskedObjective(Objective):
         # cost more than the network, and under D^CR most variables are observed.
         row, target = weights.nonzero(as_tuple=True)
         features = model.features(x, observed)[row, target]
-        logs = model.distribution(features, target).log_prob(x[row, target])
+        logs = model.log_prob(features, target, x[row, target])
         losses = torch.zeros(len(x), dtype=logs.dtype, device=x.device)
         return losses.index_add(0, row, -weights[row, target].to(logs.dtype) * logs)
 
