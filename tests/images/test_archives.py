@@ -184,8 +184,11 @@ class Touch:
 def test_a_pickle_is_never_run(protocol, tmp_path):
     marker = tmp_path / "was_run"
     raw = pickle.dumps({"data": rows(0), "more": Touch(marker)}, protocol)
-    with pytest.raises(SchemaError, match=r'"batch" is a pickle that asks for .* is not opened'):
-        pickled_bytes(raw, "data", file="batch")
+    if protocol in (2, 3, 4):  # the others hold no bytes as numpy writes them for these
+        assert (pickled_bytes(raw, "data", file="batch") == rows(0)).all()
+    else:
+        with pytest.raises(SchemaError, match=r'"batch" is a pickle, but not of a dict'):
+            pickled_bytes(raw, "data", file="batch")
     assert not marker.exists()
     pickle.loads(raw)
     assert marker.exists(), "opened as pickles are, it would have run"
@@ -392,5 +395,5 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_small_pickles_that_ask_for_much_are_refused_at_once(name):
-    with pytest.raises(SchemaError, match=r'^"batch" (is a pickle|must hold a dict)'):
+    with pytest.raises(SchemaError, match=r'^"batch" is (a pickle, but not|cut off)'):
         pickled_bytes(BOMBS[name], "data", file="batch")

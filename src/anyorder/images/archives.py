@@ -3,16 +3,13 @@
 `unpacked` reads the files of a folder, a zip or a tar archive by name, without unpacking to disk.
 
 The archives of CIFAR-10 and ImageNet32 hold pickles, and loading a pickle can run any code.
-`pickled_bytes` replaces the few classes that a pickled array needs by stand-ins, which record their
-arguments and do nothing; every other name is refused. The array is then built from the recorded
-bytes. The unpickler in Python is used, not the one in C: its memo is a dict, so that a file of a
-few bytes cannot allocate gigabytes, and it can refuse keys whose hash takes forever.
+`pickled_bytes` lists the operations of a pickle and runs none of them: it finds the parts of the
+array among their arguments, and ignores the rest of the file.
 """
 
-import io
 import lzma
 import math
-import pickle
+import pickletools
 import re
 import tarfile
 import zipfile
@@ -22,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +34,9 @@ DAMAGE = (
     NotImplementedError,
 )  # fmt: skip
 """Errors of the archive readers on a truncated, altered or unknown archive."""
+
+SHAPE = re.compile(r"BININT[12]? BININT[12]? TUPLE2")
+"""Operations that make the shape of a table."""
 
 ENCRYPTED = 1
 """Flag of a zip entry that needs a password."""
@@ -111,126 +111,40 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def pickled_bytes(raw: bytes, key: str, *, file: str) -> NDArray[np.uint8]:
-    """Returns the array of bytes that a pickled dict holds under `key`."""
+    """Returns the array of bytes ``(rows, columns)`` that a pickled dict holds under `key`."""
     try:
-        found = _Reader(io.BytesIO(raw), encoding="bytes").load()
-    except SchemaError as error:
-        raise SchemaError(f'"{file}" {error}') from None
+        operations = [(code.name, value) for code, value, _ in pickletools.genops(raw)]
     except Exception as error:  # a pickle that is cut off or altered can fail in any way
         raise SchemaError(
             f'"{file}" is cut off or is no pickled batch of images ({error!r}). Put a complete '
             "copy there."
         ) from error
-    record = found.get(key, found.get(key.encode())) if isinstance(found, dict) else None
-    array = _array(record) if isinstance(record, _Recorded) else None
+    array = _array(operations, key)
     if array is None:
-        raise SchemaError(f'"{file}" must hold a dict with an array of bytes called "{key}".')
+        raise SchemaError(
+            f'"{file}" is a pickle, but not of a dict with an array of bytes called "{key}".'
+        )
     return array
 
 
-class _Recorded:
-    """Stand-in for an array, and for its dtype: records the arguments in a pickle."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = ()
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Decodes the bytes that Python 3 pickles for Python 2."""
-    del encoding  # it is always this one
-    return text.encode("latin1")
-
-
-MOST = 2**40
-"""Greatest size of an axis: a number in a pickle may have a million digits."""
-
-STAND_INS = {
-    ("numpy", "ndarray"): _Recorded,
-    ("numpy", "dtype"): _Recorded,
-    ("numpy.core.multiarray", "_reconstruct"): _Recorded,
-    ("numpy._core.multiarray", "_reconstruct"): _Recorded,
-    ("_codecs", "encode"): _latin1,
-}
-"""All names that a pickled array may use."""
-
-
-REFUSED = (
-    pickle.PERSID, pickle.BINPERSID, pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ,
-    pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
-    pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER,
-)  # fmt: skip
-"""Opcodes that no pickled array needs: other ways to name classes, and sets, which hash members."""
-
-
-InPython: Any = pickle._Unpickler
-"""The unpickler in Python, whose methods typeshed does not list."""
-
-
-class _Reader(InPython):  # type: ignore[misc]
-    dispatch: ClassVar[dict[int, Any]] = dict(InPython.dispatch)
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Returns the stand-in of a class that a pickle names."""
-        if (module, name) not in STAND_INS:
-            raise SchemaError(
-                f"is a pickle that asks for {module}.{name}, and is not opened: only arrays are "
-                "read, because a pickle can run any code. Put the public file there."
-            )
-        return STAND_INS[module, name]
-
-    def load_build(self) -> None:
-        """Sets the state of a stand-in; no other object can be changed."""
-        if not isinstance(self.stack[-2], _Recorded):
-            raise SchemaError("is a pickle that sets what is not an array, and is not opened.")
-        super().load_build()
-
-    def load_setitem(self) -> None:
-        """Checks and sets one key of a dict."""
-        _check_keys(self.stack[-2:-1])
-        super().load_setitem()
-
-    def load_setitems(self) -> None:
-        """Checks and sets keys of a dict: they and their values are on the stack since the mark."""
-        _check_keys(self.stack[::2])
-        super().load_setitems()
-
-    def load_dict(self) -> None:
-        """Checks the keys and builds a dict of the stack."""
-        _check_keys(self.stack[::2])
-        super().load_dict()
-
-    def load_refused(self) -> None:
-        """Refuses an opcode that no pickled array needs."""
-        raise SchemaError("is a pickle of something else than a batch of images.")
-
-    dispatch |= dict.fromkeys((code[0] for code in REFUSED), load_refused)
-    dispatch |= {
-        pickle.BUILD[0]: load_build,
-        pickle.SETITEM[0]: load_setitem,
-        pickle.SETITEMS[0]: load_setitems,
-        pickle.DICT[0]: load_dict,
-    }
-
-
-def _check_keys(keys: list[Any]) -> None:
-    """Refuses keys that are not names: the hash of nested tuples takes exponential time."""
-    if not all(isinstance(key, str | bytes) for key in keys):
-        raise SchemaError("is a pickle of something else than a batch of images.")
-
-
-def _array(record: _Recorded) -> NDArray[np.uint8] | None:
-    """Builds the recorded array; None if it is not one of bytes."""
+def _array(operations: list[tuple[str, Any]], key: str) -> NDArray[np.uint8] | None:
+    """Returns the array whose shape, type, order and bytes stand behind a key, in this order."""
+    names, values = [name for name, _ in operations], [value for _, value in operations]
     try:
-        _, shape, kind, is_fortran, data = record.state
-        if kind.arguments[0] not in ("u1", b"u1") or not isinstance(data, bytes):
-            return None
-        if any(not 0 <= size < MOST for size in shape) or math.prod(shape) != len(data):
-            return None
-        order: Any = "F" if is_fortran else "C"
-        return np.frombuffer(data, dtype=np.uint8).reshape(shape, order=order)
-    except (TypeError, ValueError, AttributeError, IndexError):
+        start = next(n for n, value in enumerate(values) if value in (key, key.encode()))
+        place = next(n for n in range(start, len(names)) if SHAPE.match(" ".join(names[n : n + 3])))
+        shape = values[place : place + 2]
+        end = next(n for n in range(place, len(names)) if _is_text(values[n], math.prod(shape)))
+        kind = values.index("u1", place, end)
+    except (StopIteration, ValueError):
         return None
+    text = values[end]
+    # Strings of Python 2 are listed as text, and Python 3 pickles bytes for Python 2 as such.
+    data = text.encode("latin1") if isinstance(text, str) else text
+    flags = [name for name in names[kind:end] if name in ("NEWTRUE", "NEWFALSE")]
+    order: Any = "F" if flags[-1:] == ["NEWTRUE"] else "C"
+    return np.frombuffer(data, dtype=np.uint8).reshape(shape, order=order)
+
+
+def _is_text(value: object, size: int) -> bool:
+    return isinstance(value, str | bytes) and 0 < len(value) == size
