@@ -97,6 +97,31 @@ class Memory(Protocol):
         ...
 
 
+class OnePass:
+    """Attention of one pass by segments; its last block runs for the last segment only.
+
+    Args:
+        segments: The attention pattern.
+        keeps: Whether the keys and values of all blocks are kept in `cache`.
+    """
+
+    def __init__(self, segments: list[Segment], *, keeps: bool = False) -> None:
+        self.segments, self.keeps = segments, keeps
+        self.cache: Cache = []
+
+    def append(self, block: int, keys: Tensor, values: Tensor) -> None:
+        """See `Memory.append`."""
+        del block
+        self.cache = [*(self.cache if self.keeps else ()), (keys, values)]
+
+    def attend(self, block: int, queries: Tensor, *, new: int, skipped: int = 0) -> Tensor:
+        """See `Memory.attend`."""
+        del block, new
+        tokens = queries.shape[2]  # query tokens may join later
+        run = [one for one in self.segments if one.stop <= tokens]
+        return attend(queries, *self.cache[-1], self.segments[-1:] if skipped else run)
+
+
 @dataclass
 class PathState:
     """Key/value cache of a batch of paths; all samples of a row share its evidence.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from anyorder.errors import check_choice, check_count
 from anyorder.networks.blocks import INITIAL_SCALE, Block, Rotary, VariableEmbedding, check_shape
-from anyorder.networks.cache import Memory, PathState, Segment, attend, path_segments
+from anyorder.networks.cache import Memory, OnePass, PathState, Segment, path_segments
 from anyorder.networks.contracts import PathFeatures, PathNetwork
 from anyorder.networks.paths import Bucket, along_paths, evidence_lists, mask_unread, trim
 from anyorder.variables import Schema
@@ -96,13 +96,14 @@ class PathStreams(PathNetwork[PathState]):
         """Adds parameters of a subclass, after those of the shared parts."""
 
     @abstractmethod
-    def _path_tokens(self, x: Tensor, path: Tensor) -> tuple[Tokens, int]:
-        """Returns the tokens of a path, and the number of last ones that have no keys.
+    def _tokens(self, past: Tensor, past_variables: Tensor, query_variables: Tensor) -> Tokens:
+        """Returns the tokens of a path from the value tokens before its queries."""
 
-        Args:
-            x: Values. Shape ``(rows, vars)``.
-            path: Variables in order. Shape ``(rows, steps)``.
-        """
+    def _path_tokens(self, x: Tensor, path: Tensor) -> tuple[Tokens, int]:
+        """Returns tokens of paths ``(rows, steps)``, and how many last ones have no keys."""
+        before = path[:, :-1]
+        past = self.embedding.value_tokens(x.gather(1, before), before)
+        return self._tokens(past, before, path), path.shape[1] if self.asks_many else 0
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
         """Returns the features of every factor in one pass; see `PathNetwork.forward`."""
@@ -142,31 +143,12 @@ class PathStreams(PathNetwork[PathState]):
             queried=queried,
             device=bucket.x.device,
         )
-        return self._run(tokens, segments)[:, -bucket.path.shape[1] :]
-
-    def _run(self, tokens: Tokens, segments: list[Segment]) -> Tensor:
-        """Runs all blocks; the last one only for the last segment, which alone is read."""
-        query_rotation = self._rotation(tokens.query_positions)
-        key_rotation = self._rotation(tokens.key_positions)
-        num_keys = tokens.key_positions.shape[1]
-        hidden, queries = tokens.hidden[:, :num_keys], tokens.hidden[:, num_keys:]
-        run = [segment for segment in segments if segment.stop <= num_keys]
-        rotation = self._rotation(tokens.query_positions[:, :num_keys])
-        for index, block in enumerate(self.blocks):
-            if index == self._first_query:
-                hidden = torch.cat([hidden, queries], dim=1)
-                run, rotation = segments, query_rotation
-            normed = block.normalise(hidden)
-            keys, values = block.keys_values(normed[:, :num_keys], key_rotation)
-            if block is self.blocks[-1]:
-                run = segments[-1:]
-                hidden, normed, rotation = _after(run[0].start, hidden, normed, rotation)
-            attended = attend(block.queries(normed, rotation), keys, values, run)
-            hidden = block.update(hidden, attended)
-        return self.norm(hidden)
+        # The last block runs for the last segment only, which alone is read.
+        read = tokens.hidden.shape[1] - segments[-1].start
+        return self._step(OnePass(segments), tokens, queried=read)[:, -bucket.path.shape[1] :]
 
     def _step(self, memory: Memory, tokens: Tokens, *, queried: int) -> Tensor:
-        """Runs new tokens, appends their keys to `memory`, returns features of the last ones."""
+        """Runs new tokens, gives their keys to `memory`, and returns features of the last ones."""
         query_rotation = self._rotation(tokens.query_positions)
         key_rotation = self._rotation(tokens.key_positions)
         new, skipped = tokens.key_positions.shape[1], 0
@@ -182,7 +164,8 @@ class PathStreams(PathNetwork[PathState]):
                 memory.append(index, *block.keys_values(normed[:, :new], key_rotation))
             if block is self.blocks[-1]:
                 skipped = hidden.shape[1] - queried
-                hidden, normed, rotation = _after(skipped, hidden, normed, rotation)
+                hidden, normed = hidden[:, skipped:], normed[:, skipped:]
+                rotation = None if rotation is None else rotation[:, skipped:]
             queries = block.queries(normed, rotation)
             attended = memory.attend(index, queries, new=new, skipped=skipped)
             hidden = block.update(hidden, attended)
@@ -216,26 +199,10 @@ class PathStreams(PathNetwork[PathState]):
 
     def _evidence_cache(self, tokens: Tokens, known: Tensor | None) -> list[tuple[Tensor, Tensor]]:
         """Returns keys and values of the evidence, which attends to itself only, of each block."""
-        hidden, cache = tokens.hidden, []
-        rotation = self._rotation(tokens.key_positions)
-        num_evidence = hidden.shape[1]
-        seen = None if known is None else known[:, None, None]
-        for block in self.blocks:
-            normed = block.normalise(hidden)
-            keys, values = block.keys_values(normed, rotation)
-            cache.append((keys, values))
-            if block is not self.blocks[-1]:
-                everything = [Segment(0, num_evidence, num_evidence, seen)]
-                attended = attend(block.queries(normed, rotation), keys, values, everything)
-                hidden = block.update(hidden, attended)
-        return cache
-
-
-def _after(
-    start: int, hidden: Tensor, normed: Tensor, rotation: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns the tokens from `start` on."""
-    return hidden[:, start:], normed[:, start:], None if rotation is None else rotation[:, start:]
+        count, seen = tokens.hidden.shape[1], None if known is None else known[:, None, None]
+        memory = OnePass([Segment(0, count, count, seen)], keeps=True)
+        self._step(memory, tokens, queried=0)
+        return memory.cache
 
 
 class PathTransformer(PathStreams):
@@ -274,11 +241,6 @@ class PathTransformer(PathStreams):
         state.length += past_variables.shape[1]
         state.pending_variables, state.pending_values = past_variables[:, :0], past_values[:, :0]
         return features
-
-    def _path_tokens(self, x: Tensor, path: Tensor) -> tuple[Tokens, int]:
-        before = path[:, :-1]
-        past = self.embedding.value_tokens(x.gather(1, before), before)
-        return self._tokens(past, before, path), path.shape[1]
 
     def _tokens(self, past: Tensor, past_variables: Tensor, query_variables: Tensor) -> Tokens:
         """Returns U, then Q; only U has keys."""
@@ -337,11 +299,6 @@ class SingleStreamPathTransformer(PathStreams):
             state.pending_variables, state.pending_values = variables[:, :0], values[:, :0]
         state.queried = None
         return super().tell(state, variables, values)
-
-    def _path_tokens(self, x: Tensor, path: Tensor) -> tuple[Tokens, int]:
-        before = path[:, :-1]
-        past = self.embedding.value_tokens(x.gather(1, before), before)
-        return self._tokens(past, before, path), 0
 
     def _tokens(self, past: Tensor, past_variables: Tensor, query_variables: Tensor) -> Tokens:
         """Returns past tokens, after token 0 if they begin the path, each with the next query."""
