@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anyorder.errors import ConfigError
 from anyorder.heads.distributions import Conditionals, Distribution
 from anyorder.lattice.protocols import DecompositionProtocol, alike, edge_places, path_lists
-from anyorder.networks.contracts import Features, MaskedNetwork, PathNetwork
+from anyorder.networks.contracts import Features, MaskedNetwork, PathNetwork, samples_of
 from anyorder.variables import Schema
 
 GPU_ROWS = 256
@@ -283,13 +283,6 @@ def _paths(query: Tensor, rank: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield going, path[going, step]
 
 
-def _samples(rows: Tensor, n: int) -> Tensor:
-    """Returns the places of all samples of some rows."""
-    if n == 1:
-        return rows
-    return (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
-
-
 def _for_samples(targets: Tensor, n: int) -> Tensor:
     """Repeats an entry of each row for each of its samples."""
     return targets if n == 1 else targets.repeat_interleave(n)
@@ -302,7 +295,7 @@ def _plain_steps(
     evidence, ranks = (tensor.repeat_interleave(n, dim=0) for tensor in (given, rank))
     chosen = torch.zeros_like(evidence)
     for rows, targets in _paths(query, rank):
-        samples, target = _samples(rows, n), _for_samples(targets, n)
+        samples, target = samples_of(rows, n), _for_samples(targets, n)
         known = (filled[samples], chosen[samples], evidence[samples], ranks[samples])
         yield samples, target, _next(model, *known, target)
         chosen[samples, target] = True
@@ -326,15 +319,15 @@ def _cached_steps(
     assert not isinstance(network, MaskedNetwork)
     state = network.encode(filled[::n], given).expand(n)
     alive = torch.arange(len(query), device=query.device)
-    samples = _samples(alive, n)
+    samples = samples_of(alive, n)
     last: Tensor | None = None
     for rows, targets in _paths(query, rank):
         target = _for_samples(targets, n)
         if len(rows) < len(alive):
             kept = torch.searchsorted(alive, rows)
             state = state.select(kept)
-            last = None if last is None else last[_samples(kept, n)]
-            alive, samples = rows, _samples(rows, n)
+            last = None if last is None else last[samples_of(kept, n)]
+            alive, samples = rows, samples_of(rows, n)
         if last is not None:
             state = network.tell(state, last[:, None], filled[samples, last][:, None])
         features = model.ask(state, target[:, None])

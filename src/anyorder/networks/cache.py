@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from anyorder.networks.contracts import samples_of
+
 
 class Segment(NamedTuple):
     """Attention of the queries ``start`` .. ``stop`` to the keys 0 .. ``reach``."""
@@ -172,8 +174,7 @@ class PathState:
 
     def select(self, rows: Tensor) -> "PathState":
         """Returns the state of some of the rows, with all their samples."""
-        samples = torch.arange(self.samples, device=rows.device)
-        batch = (rows[:, None] * self.samples + samples).flatten()
+        batch = samples_of(rows, self.samples)
         return replace(
             self,
             evidence=[(keys[rows], values[rows]) for keys, values in self.evidence],

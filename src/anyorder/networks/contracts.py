@@ -8,7 +8,7 @@ returns the features of all its factors; or it walks the path step by step with 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -157,6 +157,34 @@ class State(Protocol):
     def select(self, rows: Tensor) -> Self:
         """Returns the state of some of the rows, with all their samples."""
         ...
+
+
+def samples_of(rows: Tensor, samples: int) -> Tensor:
+    """Returns the places of all samples of some rows, neighbours in the batch."""
+    if samples == 1:
+        return rows
+    return (rows[:, None] * samples + torch.arange(samples, device=rows.device)).flatten()
+
+
+@dataclass
+class RowState:
+    """A state whose tensors have a row for each sample, and no more parts."""
+
+    samples: int = field(default=1, kw_only=True)
+    """Number of samples of each row, neighbours in the batch."""
+
+    def expand(self, draws: int) -> Self:
+        """See `State.expand`."""
+        return self._each(lambda part: part.repeat_interleave(draws, dim=0), self.samples * draws)
+
+    def select(self, rows: Tensor) -> Self:
+        """See `State.select`."""
+        places = samples_of(rows, self.samples)
+        return self._each(lambda part: part[places], self.samples)
+
+    def _each(self, change: Callable[[Tensor], Tensor], samples: int) -> Self:
+        parts = {k: change(part) for k, part in vars(self).items() if isinstance(part, Tensor)}
+        return type(self)(**parts, samples=samples)
 
 
 StateT = TypeVar("StateT", bound=State)

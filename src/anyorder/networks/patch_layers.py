@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anyorder.networks.cache import Cache, Memory, attend_shared
+from anyorder.networks.contracts import samples_of
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer, Tokens
 from anyorder.variables import Schema, Variable
 
@@ -81,11 +82,6 @@ class PatchState:
         """Row of each sample. Shape ``(batch,)``."""
         return torch.arange(len(self.finished), device=self.finished.device) // self.samples
 
-    def samples_of(self, rows: Tensor) -> Tensor:
-        """Returns the indices in the batch of all samples of some rows."""
-        samples = torch.arange(self.samples, device=rows.device)
-        return (rows[:, None] * self.samples + samples).flatten()
-
     def expand(self, samples: int) -> "PatchState":
         """Returns the state of ``samples`` continuations of each row, neighbours in the batch."""
         every = torch.arange(len(self.finished), device=self.finished.device)
@@ -94,7 +90,7 @@ class PatchState:
     def select(self, rows: Tensor) -> "PatchState":
         """Returns the state of some of the rows, with all their samples."""
         return replace(
-            self._at(self.samples_of(rows)),
+            self._at(samples_of(rows, self.samples)),
             values=self.values[rows],
             given=self.given[rows],
             evidence=[(keys[rows], values[rows]) for keys, values in self.evidence],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anyorder.errors import ConfigError, QueryError, SchemaError
 from anyorder.lattice.protocols import edge_places, patch_major, patch_sides
 from anyorder.networks.blocks import INITIAL_SCALE, check_shape
-from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.contracts import PathFeatures, PathNetwork, samples_of
 from anyorder.networks.patch_layers import (
     DecoderState,
     FinishedPatches,
@@ -194,7 +194,7 @@ class PatchPathTransformer(PathNetwork[PatchState]):
         rows = leaves.unflatten(0, (-1, state.samples)).any(dim=1).nonzero().squeeze(1)
         if not len(rows):
             return state.inside, None
-        samples = state.samples_of(rows)
+        samples = samples_of(rows, state.samples)
         chosen = leaves[samples].nonzero().squeeze(1)
         inside, tokens = self._move(state.select(rows), patch[samples])
         left = FinishedPatches(samples[chosen], tokens[chosen])

@@ -16,7 +16,7 @@ Without inputs U every feature is that of p(x_i | x_e).
 Along other orders each factor is a row of its own, whose evidence is all that is known by then.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from anyorder.errors import check_count
 from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.blocks import AtomTable, Dropout, PiecewiseLinear
-from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.contracts import PathFeatures, PathNetwork, RowState
 from anyorder.variables import Schema
 
 
@@ -157,33 +157,18 @@ class DegreeNorm(nn.Module):
 
 
 @dataclass
-class KnownValues:
+class KnownValues(RowState):
     """State of a path perceptron: all that is known of each row.
 
     Args:
         x: Values, context included. Shape ``(rows, columns)``.
         given: Evidence. Shape ``(rows, vars)``.
         told: Variables of the path so far. Shape ``(rows, vars)``.
-        samples: Continuations of each row of the batch, neighbours.
     """
 
     x: Tensor
     given: Tensor
     told: Tensor
-    samples: int = 1
-
-    def expand(self, draws: int) -> "KnownValues":
-        """See `State.expand`."""
-        every = torch.arange(len(self.x), device=self.x.device)
-        return replace(self._at(every.repeat_interleave(draws)), samples=self.samples * draws)
-
-    def select(self, rows: Tensor) -> "KnownValues":
-        """See `State.select`."""
-        samples = torch.arange(self.samples, device=rows.device)
-        return self._at((rows[:, None] * self.samples + samples).flatten())
-
-    def _at(self, rows: Tensor) -> "KnownValues":
-        return KnownValues(self.x[rows], self.given[rows], self.told[rows], self.samples)
 
 
 class PathPerceptron(PathNetwork[KnownValues]):

@@ -3,40 +3,25 @@
 The state is read once a decision; only the decoder runs again for each dimension of the action.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from anyorder.errors import SchemaError, check_count
 from anyorder.lattice.protocols import edge_places, path_lists
-from anyorder.networks.contracts import PathFeatures, PathNetwork
+from anyorder.networks.contracts import PathFeatures, PathNetwork, RowState
 from anyorder.networks.residual_mlp import ResidualBlock
 from anyorder.variables import Schema
 
 
 @dataclass
-class ActionState:
+class ActionState(RowState):
     """Features of the trunk, and the values of the action known so far."""
 
     encoded: Tensor  # (batch, vars, width)
     values: Tensor  # (batch, vars) zero where unknown
     known: Tensor  # (batch, vars)
-    samples: int = 1  # of each row, neighbours in the batch
-
-    def expand(self, samples: int) -> "ActionState":
-        """Returns the state of `samples` continuations of each row, neighbours in the batch."""
-        every = torch.arange(len(self.known), device=self.known.device)
-        return replace(self._at(every.repeat_interleave(samples)), samples=self.samples * samples)
-
-    def select(self, rows: Tensor) -> "ActionState":
-        """Returns the state of some of the rows, with all their samples."""
-        samples = torch.arange(self.samples, device=rows.device)
-        return self._at((rows[:, None] * self.samples + samples).flatten())
-
-    def _at(self, batch: Tensor) -> "ActionState":
-        encoded, values, known = self.encoded[batch], self.values[batch], self.known[batch]
-        return ActionState(encoded, values, known, self.samples)
 
 
 class StatePath(PathNetwork[ActionState]):
