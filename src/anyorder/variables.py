@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from anyorder.errors import SchemaError, nearest
 
@@ -161,7 +161,8 @@ class Schema:
 
     def to_json(self) -> str:
         """Returns the schema as JSON, which `from_json` reads back to an equal schema."""
-        entries = [_entry(variable) for variable in self]
+        # Atoms only if there are any, so that the JSON of a schema without does not change.
+        entries = [{k: v for k, v in vars(one).items() if v or k != "atoms"} for one in self]
         return json.dumps({"format": FORMAT, "variables": entries}, ensure_ascii=False)
 
     @classmethod
@@ -173,27 +174,11 @@ class Schema:
                 raise SchemaError(
                     f"The schema has format {document['format']!r}; this version reads {FORMAT}."
                 )
-            return cls(tuple(_variable(entry) for entry in document["variables"]))
+            return cls(tuple(Variable(**entry) for entry in document["variables"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, SchemaError):
                 raise
             raise SchemaError(f"This is not a schema written by anyorder ({error!r}).") from error
-
-
-def _entry(variable: Variable) -> dict[str, Any]:
-    entry = {
-        "name": variable.name,
-        "kind": variable.kind,
-        "levels": variable.levels,
-        "context": variable.context,
-    }
-    # Only if there are any, so that the JSON of a schema without atoms does not change.
-    return {**entry, "atoms": variable.atoms} if variable.atoms else entry
-
-
-def _variable(entry: dict[str, Any]) -> Variable:
-    levels = None if entry["levels"] is None else tuple(entry["levels"])
-    return Variable(entry["name"], entry["kind"], levels, entry["context"], entry.get("atoms", ()))
 
 
 @cache

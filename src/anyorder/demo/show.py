@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,19 +74,12 @@ POINTS, TAIL = 300, 0.002
 """Points of a density curve, and the probability that is cut off at each end."""
 
 
-class TableAct(NamedTuple):
-    """Sections of the page about the penguins."""
+def table_act(run: Path, seed: int) -> tuple[list[Section], list[Section]]:
+    """Fits a model of the penguins, and queries it.
 
-    answers: list[Section]
-    """Answers to queries, and their quality."""
-    samples: Section
-    """Samples of the model beside real rows."""
-    about: list[Section]
-    """Diagnostics of the model, and its training."""
-
-
-def table_act(run: Path, seed: int) -> TableAct:
-    """Fits a model of the penguins, and queries it."""
+    Returns:
+        Sections on answers and their quality, and on the model: its samples first.
+    """
     rows = penguins().sample(frac=1, random_state=seed, ignore_index=True)
     train, test = rows.iloc[:-HELD_OUT], rows.iloc[-HELD_OUT:]
     say(f"A table: {len(train)} penguins, {_missing(train)} missing values. Its columns:")
@@ -104,12 +97,12 @@ def table_act(run: Path, seed: int) -> TableAct:
     data = f"{len(test)} held-out penguins"
     training = run / "training"
     page = table_report(model, test, name="penguins", data=data, training=training, seed=seed)
-    guessed, samples, *about = (
+    guessed, *about = (
         replace(part, title=f"Penguins: {part.title[0].lower()}{part.title[1:]}")
         for part in page.sections
     )
     answer = answer_section(model, run, data=_described(train, test), seed=seed)
-    return TableAct([answer, hidden.section(), guessed], samples, about)
+    return [answer, hidden.section(), guessed], about
 
 
 def _described(train: pd.DataFrame, test: pd.DataFrame) -> str:
@@ -336,14 +329,14 @@ def run_demo(*, out: Path, seed: int) -> None:
         raise ConfigError(f'`--out` must be a folder; "{out}" is a file.')
     shipped = TextModel.shipped()
     text = text_act(shipped, seed)
-    table = table_act(out / "penguins", seed)
+    answers, about = table_act(out / "penguins", seed)
     digits = digits_act(out / "digits", seed)
     speed = speed_act(shipped, seed)
     page = Page(
         "What anyorder does",
         "Three models, of a table, of text and of images; each answers any query of the form "
         "p(these | those): what is queried, given what is known. Made by anyorder demo.",
-        [*table.answers, text, digits, table.samples, speed, *table.about],
+        [*answers, text, digits, about[0], speed, *about[1:]],
     )
     report = out / "report.html"
     replace_text(report, page.html())

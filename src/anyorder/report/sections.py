@@ -329,15 +329,12 @@ def training_section(
     if curves:
         units = f"bits a {dimension}"
         pictures = [
-            Picture(figure, f"Loss on {name}, {units}: {_ends(curves[name])}")
+            Picture(figure, f"Loss on {name}, {units}: from {first:.2f} to {last:.2f}")
             for name, figure in curve_figures(curves, units).items()
+            for first, last in [(curves[name][0][1], curves[name][-1][1])]
         ]
         blocks.append(Panels(pictures, "Lower is better."))
     return Section("How it was trained", blocks)
-
-
-def _ends(points: Sequence[tuple[float, float]]) -> str:
-    return f"from {points[0][1]:.2f} to {points[-1][1]:.2f}"
 
 
 def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
@@ -358,14 +355,14 @@ def read_curves(training: Path | None) -> dict[str, list[tuple[float, float]]]:
 
 def settings_section(settings: Mapping[str, Any]) -> Section:
     """Returns the section on settings and package versions."""
-    plain = [(name, _words(value)) for name, value in settings.items() if value is not None]
+    plain = [
+        (name, value if isinstance(value, str) else json.dumps(value, default=str))
+        for name, value in settings.items()
+        if value is not None
+    ]
     versions = [(name, metadata.version(name)) for name in PACKAGES]
     versions.append(("python", platform.python_version()))
     return Section(
         "Settings and versions",
         [Grid(("setting", "value"), plain), Grid(("package", "version"), versions)],
     )
-
-
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

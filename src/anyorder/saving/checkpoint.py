@@ -269,16 +269,11 @@ def upgraded(
         if inner is None:
             inner = {**network, "members": [member["network"] for member in network["members"]]}
         network = {"type": "NetworkWithPrior", "network": inner, "prior": describe(prior)}
-        tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
+        for old, new in RENAMED.items():
+            tensors = {re.sub(old, new, name): part for name, part in tensors.items()}
         tensors = {name: part for name, part in tensors.items() if ".guides." not in name}
     conditionals = _upgraded_heads(document["conditionals"], components)
     return {**document, "network": network, "conditionals": conditionals}, tensors
-
-
-def _renamed(name: str) -> str:
-    for old, new in RENAMED.items():
-        name = re.sub(old, new, name)
-    return name
 
 
 def _upgraded_heads(old: dict[str, Any], components: int | None) -> dict[str, Any]:
@@ -475,21 +470,15 @@ def replace_text(path: Path, text: str) -> None:
 def difference(saved: Any, now: Any, place: str = "") -> str | None:
     """Returns the first field in which two documents differ, in words; None if there is none."""
     if isinstance(saved, dict) and isinstance(now, dict):
-        keys = [*saved, *(key for key in now if key not in saved)]
-        found = (
-            difference(saved.get(key), now.get(key), f"{place}.{key}" if place else key)
-            for key in keys
-        )
-        return next((words for words in found if words), None)
-    if isinstance(saved, list) and isinstance(now, list):
+        dot = f"{place}." if place else ""
+        parts = [(saved.get(key), now.get(key), f"{dot}{key}") for key in {**saved, **now}]
+    elif isinstance(saved, list) and isinstance(now, list):
         if len(saved) != len(now):
             return f"`{place}` has {len(saved)} entries there and {len(now)} now"
-        found = (
-            difference(*pair, f"{place}[{i}]")
-            for i, pair in enumerate(zip(saved, now, strict=True))
-        )
-        return next((words for words in found if words), None)
-    return None if saved == now else f"`{place}` is {_short(saved)} there and {_short(now)} now"
+        parts = [(*pair, f"{place}[{i}]") for i, pair in enumerate(zip(saved, now, strict=True))]
+    else:
+        return None if saved == now else f"`{place}` is {_short(saved)} there and {_short(now)} now"
+    return next((words for part in parts if (words := difference(*part))), None)
 
 
 def as_json(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Batcher:
     async def _answer_batch(self, batch: list[_Query]) -> None:
         if not batch:
             return
-        self.metrics.count_batch(len(batch))
+        self.metrics.batches.add(len(batch))
         loop = asyncio.get_running_loop()
         answers = await loop.run_in_executor(self._thread, self._compute, batch)
         for query, answer in zip(batch, answers, strict=True):

@@ -91,10 +91,6 @@ class Metrics:
         self.requests[path, status] += 1
         self.times.add(seconds)
 
-    def count_batch(self, size: int) -> None:
-        """Counts a batch of so many queries."""
-        self.batches.add(size)
-
     def to_text(self) -> str:
         """Returns the counts in the text format of Prometheus."""
         lines = ["# TYPE anyorder_requests_total counter"]

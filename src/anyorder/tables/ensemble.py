@@ -165,7 +165,7 @@ class TableMixture:
         """Returns the log-likelihood of each row; see `TableModel.log_prob`."""
         frame = self.models[0]._frame(X)
         logs = [model.log_prob(frame, query=query, given=given) for model in self.models]
-        return np.asarray(_log_sum_exp(np.stack(logs) + self._log_weights(frame, given)))
+        return np.asarray(np.logaddexp.reduce(logs + self._log_weights(frame, given), axis=0))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
         """Returns the mean log-likelihood of rows."""
@@ -204,7 +204,7 @@ class TableMixture:
         context = [column.name for column in self.models[0].table_.context]
         known = frame[[name for name in frame.columns if name in (*names, *context)]]
         logs = np.stack([model.log_prob(known) for model in self.models])
-        return logs - _log_sum_exp(logs)
+        return np.asarray(logs - np.logaddexp.reduce(logs, axis=0))
 
 
 def _check_alike(first: TableSchema, other: TableSchema) -> None:
@@ -243,7 +243,3 @@ def _measure(table: TableSchema, name: str) -> tuple[str, bool, frozenset[Any]]:
         return column.kind, column.context, frozenset(values)
     assert isinstance(column, CategoryColumn)
     return column.kind, column.context, frozenset(column.levels)
-
-
-def _log_sum_exp(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.logaddexp.reduce(logs, axis=0)

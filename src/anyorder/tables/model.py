@@ -53,7 +53,7 @@ from anyorder.tables.fitting import (
     split,
     train,
 )
-from anyorder.tables.orders import Order, after_learning, chosen_order, is_chosen
+from anyorder.tables.orders import EXPLORED, Order, chosen_order, is_chosen, share_of
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of
 from anyorder.tables.schema import TableSchema, as_frame, row_weights, with_target
@@ -274,7 +274,7 @@ class TableModel(TableAnswers, Parameters):
             seen.add(part.x, part.missing)
         settings = self._settings(rows, held_out)
         if isinstance(self.order, str) and self.order == "learned":
-            settings = after_learning(settings)
+            settings = share_of(settings, 1 - EXPLORED)
         singles = single_columns(rows.missing.numel()) if isinstance(self.queries, str) else 0.0
 
         def training(

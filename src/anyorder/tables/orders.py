@@ -90,11 +90,6 @@ def chosen_order(
     ).order
 
 
-def after_learning(settings: TrainingSettings) -> TrainingSettings:
-    """Returns the settings with the steps that are left after an order was learned."""
-    return share_of(settings, 1 - EXPLORED)
-
-
 def share_of(settings: TrainingSettings, share: float) -> TrainingSettings:
     """Returns the settings with a fraction of the steps; a clock tells what is left of minutes."""
     steps = settings.steps
