@@ -5,10 +5,8 @@
 Every model has blocks of the same size and the same processor time:
 
     left_to_right   tokens of a single stream, trained on whole chunks alone
-    any             two streams, any question from the first step on
-    whole_first     the same, whole chunks at first and ever fewer of them until half of the time
-    late            two streams, any question, query tokens in the last blocks only
-    TextModel       both, as `TextModel` does
+    any             two streams, trained on any question from the first step on
+    TextModel       the same, on whole chunks at first and on ever fewer of them, as `TextModel` is
 
 Bits are a character; less is better. Errors of differences cover test chunks and training seeds.
 """
@@ -35,14 +33,10 @@ from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import FixedCardinality
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.networks.path_transformer import (
-    PathStreams,
-    PathTransformer,
-    SingleStreamPathTransformer,
-)
+from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.reproduce.record import Paired, Record, Row, check_record, progress_console
 from anyorder.text.data import Crops, Text, chunks, load_text8, text_schema
-from anyorder.text.model import QUERY_LAYERS, TEXT_SETTINGS, text_objective, text_queries
+from anyorder.text.model import TEXT_SETTINGS, text_objective, text_queries
 from anyorder.training.loop import fit
 from anyorder.training.losses import Objective, PathLoss
 from benchmarks.table_variants import show
@@ -60,12 +54,10 @@ class Variant:
     Args:
         whole_only: True for tokens of a single stream, trained on whole chunks alone.
         whole_first: True for whole chunks at first.
-        late: True for query tokens in the last blocks only.
     """
 
     whole_only: bool = False
     whole_first: bool = False
-    late: bool = False
 
     def objective(self, length: int) -> Objective:
         """Returns the training objective."""
@@ -78,9 +70,7 @@ class Variant:
 VARIANTS: Mapping[str, Variant] = {
     "left_to_right": Variant(whole_only=True),
     "any": Variant(),
-    "whole_first": Variant(whole_first=True),
-    "late": Variant(late=True),
-    "TextModel": Variant(whole_first=True, late=True),
+    "TextModel": Variant(whole_first=True),
 }
 
 
@@ -174,20 +164,8 @@ def trained(
     schema = text_schema(text.alphabet, length)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network: PathStreams
-        if variant.whole_only:
-            network = SingleStreamPathTransformer(
-                schema, layers=LAYERS, width=WIDTH, heads=HEADS, positions="rotary"
-            )
-        else:
-            network = PathTransformer(
-                schema,
-                layers=LAYERS,
-                width=WIDTH,
-                heads=HEADS,
-                positions="rotary",
-                query_layers=QUERY_LAYERS if variant.late else None,
-            )
+        build = SingleStreamPathTransformer if variant.whole_only else PathTransformer
+        network = build(schema, layers=LAYERS, width=WIDTH, heads=HEADS, positions="rotary")
         conditionals = CategoricalConditionals(schema, width=WIDTH)
     model = AnyOrderModel(schema, network, conditionals, RemoveGreatest(lexicographic(length)))
     settings = replace(TEXT_SETTINGS, minutes=minutes, clock="processor", seed=seed, batch=batch)

@@ -1,7 +1,5 @@
 """A schema and networks small enough to check by hand."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -19,7 +17,6 @@ BATCH = 7
 PATH_NETWORKS = {
     "two": PathTransformer,
     "one": SingleStreamPathTransformer,
-    "late": partial(PathTransformer, query_layers=1),
 }
 
 

@@ -119,9 +119,7 @@ class OnePass:
     def attend(self, block: int, queries: Tensor, *, new: int, skipped: int = 0) -> Tensor:
         """See `Memory.attend`."""
         del block, new
-        tokens = queries.shape[2]  # query tokens may join later
-        run = [one for one in self.segments if one.stop <= tokens]
-        return attend(queries, *self.cache[-1], self.segments[-1:] if skipped else run)
+        return attend(queries, *self.cache[-1], self.segments[-1:] if skipped else self.segments)
 
 
 @dataclass

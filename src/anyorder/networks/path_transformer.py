@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from anyorder.errors import check_choice, check_count
+from anyorder.errors import check_choice
 from anyorder.networks.blocks import INITIAL_SCALE, Block, Rotary, VariableEmbedding, check_shape
 from anyorder.networks.cache import Memory, OnePass, PathState, Segment, path_segments
 from anyorder.networks.contracts import PathFeatures, PathNetwork
@@ -50,8 +50,6 @@ class PathStreams(PathNetwork[PathState]):
             Shape ``(vars,)`` or ``(vars, axes)``.
         shared: True lets variables with the same levels share the embeddings of their values.
         dropout: Dropout rate of each branch's output.
-        query_layers: Number of the last blocks that query tokens run through, where they are tokens
-            of their own; None is all. No other token reads them: fewer cost less.
     """
 
     def __init__(
@@ -65,13 +63,9 @@ class PathStreams(PathNetwork[PathState]):
         coordinates: Sequence[Any] | None = None,
         shared: bool = True,
         dropout: float = 0.0,
-        query_layers: int | None = None,
     ) -> None:
         super().__init__()
         check_shape(layers, width, heads)
-        self.query_layers = layers
-        if query_layers is not None:
-            self.query_layers = check_count("query_layers", query_layers, high=layers)
         self.schema = schema
         self.layers, self.width, self.heads = layers, width, heads
         check_choice("positions", positions, get_args(Positions))
@@ -149,16 +143,10 @@ class PathStreams(PathNetwork[PathState]):
 
     def _step(self, memory: Memory, tokens: Tokens, *, queried: int) -> Tensor:
         """Runs new tokens, gives their keys to `memory`, and returns features of the last ones."""
-        query_rotation = self._rotation(tokens.query_positions)
+        rotation = self._rotation(tokens.query_positions)
         key_rotation = self._rotation(tokens.key_positions)
-        new, skipped = tokens.key_positions.shape[1], 0
-        hidden, rotation = tokens.hidden[:, :new], self._rotation(tokens.query_positions[:, :new])
+        hidden, new, skipped = tokens.hidden, tokens.key_positions.shape[1], 0
         for index, block in enumerate(self.blocks):
-            if index == self._first_query:
-                hidden = torch.cat([hidden, tokens.hidden[:, new:]], dim=1)
-                rotation = query_rotation
-            if not hidden.shape[1]:
-                continue  # no new value, and queries join later
             normed = block.normalise(hidden)
             if new:
                 memory.append(index, *block.keys_values(normed[:, :new], key_rotation))
@@ -180,11 +168,6 @@ class PathStreams(PathNetwork[PathState]):
         context, start = self.embedding.context_tokens(x), self.start.expand(len(x), 1, -1)
         variables = nn.functional.pad(evidence, (self._prefix, 0), value=self.no_position)
         return Tokens(torch.cat([context, start, past], dim=1), variables, variables)
-
-    @property
-    def _first_query(self) -> int:
-        """Index of the block at which query tokens join the others."""
-        return self.layers - self.query_layers
 
     @property
     def _prefix(self) -> int:

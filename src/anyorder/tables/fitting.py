@@ -73,7 +73,7 @@ MOST_SINGLE, LEAST_SINGLE, MANY_CELLS = 0.5, 0.1, 16_000
 CELLS_OF_A_MINUTE = 250_000
 """Cells for each minute of a fit without `minutes`."""
 
-LEAST_MINUTES: float = 0.5
+LEAST_MINUTES: float = 0.24
 MOST_MINUTES: float = 7.0
 """The least and the most minutes of a fit without `minutes`."""
 
@@ -110,7 +110,7 @@ def minutes_for(rows: int, columns: int) -> float:
 
     Example:
         >>> minutes_for(344, 7), minutes_for(30_000, 15), minutes_for(1_000_000, 20)
-        (0.5, 1.8, 7.0)
+        (0.24, 1.8, 7.0)
     """
     return min(MOST_MINUTES, max(LEAST_MINUTES, rows * columns / CELLS_OF_A_MINUTE))
 

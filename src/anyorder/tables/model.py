@@ -165,7 +165,7 @@ class TableModel(TableAnswers, Parameters):
         warm_start: If True, `fit` continues from the fitted model.
         random_state: Seed of everything random in training; None is 0.
         minutes: Budget of `fit` in minutes, in all. None is until held-out likelihood stops
-            improving, at most a minute for every 250,000 cells, and half a minute to 7; no
+            improving, at most a minute for every 250,000 cells, and a quarter of a minute to 7; no
             limit where `max_steps` is given.
         settings: All training settings, in place of `minutes`, `clock`, `max_steps`, `batch`,
             `learning_rate` and `patience`, which are then not read. `settings.seed` takes the place

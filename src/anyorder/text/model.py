@@ -51,9 +51,6 @@ TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
 WHOLE_FIRST = 0.5
 """Share of the training before which whole chunks are asked more often: at first always."""
 
-QUERY_LAYERS = 2
-"""Number of the last blocks that query tokens run through."""
-
 HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
 """Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
 
