@@ -149,8 +149,9 @@ def test_other_networks_and_heads_answer_too(name):
 def test_a_narrow_curve_is_found(table_model):
     x = table_model.table_.encode(people(1))[0]
     known = torch.arange(6) != 1
-    known = engine.Evidence(x, known, {}).sampled(table_model.model_, 1, None)
-    ((features,),) = engine.answer(table_model.model_, [engine.Question(known, [1])])
+    evidence = engine.Evidence(x, known, {})
+    known = evidence.sampled(table_model.model_, 1, None)
+    ((features,),) = engine.answer(table_model.model_, [engine.Question(known, [1], evidence)])
     ((_, curve),) = Edges.of([features], [1], [known.weights]).groups(table_model.model_)
     _, reached = curve.knots
     assert float(reached[0, 0]) < 1e-4  # what may be beyond the ends

@@ -641,7 +641,7 @@ def test_no_altered_note_of_a_column_is_an_error_of_ours(model, frame):
     notes = json.loads(json.dumps({**model._notes(model.table_, model.target_, model.trained_on_)}))
     for path in places_in(notes["table"], ("table",)):
         for value in (None, "x", -1, 1e30, [], {"a": 1}):
-            saved = SavedModel(model.model_, model.queries_, changed(notes, path, value), "0")
+            saved = SavedModel(model.model_, model.queries_, changed(notes, path, value), "0", {})
             with contextlib.suppress(AnyOrderError):
                 loaded = TableModel.from_saved(saved, "a folder")
                 loaded.sample(2, random_state=0)
@@ -650,7 +650,7 @@ def test_no_altered_note_of_a_column_is_an_error_of_ours(model, frame):
 
 def test_an_altered_note_is_refused(model, tmp_path):
     notes = {"domain": "table", "options": {"x": 1}}
-    saved = SavedModel(model.model_, model.queries_, notes, "0")
+    saved = SavedModel(model.model_, model.queries_, notes, "0", {})
     with pytest.raises(CheckpointError, match="was altered"):
         TableModel.from_saved(saved, tmp_path)
 

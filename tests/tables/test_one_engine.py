@@ -219,7 +219,7 @@ def test_a_batch_answers_as_each_question_alone(model):
     known[::2, 0] = False
     evidence = [engine.Evidence(x[i : i + 1], known[i], {}) for i in range(6)]
     questions = [
-        engine.Question(one.sampled(model.model_, 1, None), variables)
+        engine.Question(one.sampled(model.model_, 1, None), variables, one)
         for one, variables in zip(
             [*evidence, evidence[0]], [[3], [3], [], [3], [3], [3], [3, 0]], strict=True
         )
@@ -242,7 +242,9 @@ def groups(model, number, seed=0):
     x, missing = model.table_.encode(people(number, seed))
     known = torch.rand(missing.shape, generator=torch.Generator().manual_seed(seed)) < 0.4
     evidence = [engine.Evidence(x[i : i + 1], known[i], {}) for i in range(number)]
-    questions = [engine.Question(one.sampled(model.model_, 1, None), range(6)) for one in evidence]
+    questions = [
+        engine.Question(one.sampled(model.model_, 1, None), range(6), one) for one in evidence
+    ]
     features = [part for found in engine.answer(model.model_, questions) for part in found]
     alone = [torch.ones(1)] * len(features)
     edges = Edges.of(features, list(range(6)) * number, alone)

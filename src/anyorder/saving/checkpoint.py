@@ -124,6 +124,11 @@ class SavedModel(NamedTuple):
     law: Law | None
     notes: dict[str, Any]
     version: str
+    beside: dict[str, Tensor]
+
+
+BESIDE = "beside/"
+"""Prefix of the names of tensors that are saved beside the weights."""
 
 
 def save_model(
@@ -132,6 +137,7 @@ def save_model(
     *,
     law: Law | None = None,
     notes: Mapping[str, Any] | None = None,
+    beside: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Saves a model, and replaces one that is already there.
 
@@ -140,9 +146,11 @@ def save_model(
         model: The model.
         law: Law of the queries that it was trained on.
         notes: Anything that JSON can hold.
+        beside: Other tensors to save with it.
     """
     document = describe_model(model, law=law, notes=notes)
     tensors = {name: tensor.detach().cpu() for name, tensor in named_tensors(model).items()}
+    tensors |= {BESIDE + name: tensor for name, tensor in (beside or {}).items()}
     make_folder(Path(folder))
     write_pair(Path(folder), "model", document, tensors)
 
@@ -163,6 +171,8 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     path = Path(folder)
     pairs = None if (path / "model.json").exists() else RunFolder(path).load("model")
     document, tensors = pairs[0] if pairs else read_pair(path, "model")
+    names = [name for name in tensors if name.startswith(BESIDE)]
+    beside = {name.removeprefix(BESIDE): tensors.pop(name) for name in names}
     try:
         document, tensors = upgraded(document, tensors)
         model = build_model(document)
@@ -177,7 +187,7 @@ def load_saved(folder: str | Path, *, device: str | torch.device = "cpu") -> Sav
     fill(named_tensors(model), tensors)
     if not all(tensor.isfinite().all() for tensor in named_tensors(model).values()):
         raise CheckpointError(f'The weights of "{folder}" are not finite: train it again.')
-    return SavedModel(model.to(device).eval(), law, notes, version)
+    return SavedModel(model.to(device).eval(), law, notes, version, beside)
 
 
 def describe_model(

@@ -17,7 +17,6 @@ from anyorder.diagnostics.check import Check, check_model
 from anyorder.diagnostics.evaluation import RowSample
 from anyorder.errors import QueryError, check_choice, check_count, seeded
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import SoftEvidence
 from anyorder.lattice.query_laws import QueryLaw
 from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.conditional import Conditional
@@ -40,6 +39,7 @@ from anyorder.tables.evaluation import (
     nearest_records,
     reliability,
 )
+from anyorder.tables.kept_rows import Count, KeptRows
 from anyorder.tables.parsing import marked
 from anyorder.tables.questions import (
     Names,
@@ -84,6 +84,7 @@ class TableAnswers:
     model_: AnyOrderModel
     target_: str | None
     queries_: QueryLaw
+    rows_: KeptRows | None
     feature_names_in_: NDArray[Any]
 
     def log_prob(self, X: Any, *, query: Names = None, given: Names = None) -> NDArray[np.float64]:  # noqa: N803
@@ -129,7 +130,8 @@ class TableAnswers:
         """
         check_count("n_samples", n_samples)
         generator = seeded(random_state)
-        known = self._evidence(given, max(SOFT_DRAWS, 4 * n_samples), generator)
+        draws = max(SOFT_DRAWS, 4 * n_samples)
+        known = read_evidence(self._fitted(), given).sampled(self.model_, draws, generator)
         x = known.x[known.resampled(n_samples, generator=generator)] if known.is_drawn else known.x
         warn_untrained(self.queries_, self.model_.protocol, ~known.known, known.known)
         sampled = sample_rows(self.model_, x, known.known, n=n_samples, generator=generator)
@@ -175,9 +177,10 @@ class TableAnswers:
         names = listed_names(columns, argument="columns")
         argument = "column" if len(names) == 1 else "columns"
         column_set(self._fitted(), names, argument=argument, allow_context=False)
-        known = self._evidence(given, SOFT_DRAWS, seeded(random_state))
+        evidence = read_evidence(self.table_, given)
+        known = evidence.sampled(self.model_, SOFT_DRAWS, seeded(random_state))
         queried = self._queried(None if columns is None else names, known.known)
-        question = Question(known, [self.table_.names.index(name) for name in queried])
+        question = Question(known, [self.table_.names.index(name) for name in queried], evidence)
         (found,) = self._answered([question])
         return dict(zip(queried, found, strict=True))
 
@@ -399,22 +402,24 @@ class TableAnswers:
     def _frame(self, X: Any) -> pd.DataFrame:  # noqa: N803
         return query_frame(X, self._fitted(), list(self.feature_names_in_))
 
-    def _evidence(
-        self, given: Mapping[str, Any] | None, draws: int, generator: torch.Generator | None
-    ) -> SoftEvidence:
-        """Returns the evidence about one row; `draws` samples if it has intervals or lists."""
-        return read_evidence(self._fitted(), given).sampled(self.model_, draws, generator)
-
     def _answered(self, questions: Sequence[Question]) -> list[list[Conditional]]:
         """Returns the distributions of a batch of questions."""
         columns, model, found = self.table_.query, self.model_, answer(self.model_, questions)
         return [
             [
-                Conditional(columns[place], place, model, features, one.evidence)
-                for place, features in zip(one.variables, own, strict=True)
+                Conditional(columns[place], place, model, features, one.evidence, count)
+                for place, features, count in zip(
+                    one.variables, own, self._counts(one), strict=True
+                )
             ]
             for one, own in zip(questions, found, strict=True)
         ]
+
+    def _counts(self, question: Question) -> Sequence[Count | None]:
+        """Returns the training rows that match a question, for each of its variables."""
+        if self.rows_ is None:
+            return [None] * len(question.variables)
+        return self.rows_.counts(question.given, question.variables, self.table_.query)
 
     def _queried(self, columns: Sequence[str] | None, known: Tensor) -> list[str]:
         """Returns the queried columns, none of which may be given; by default all that are not."""

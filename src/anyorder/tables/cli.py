@@ -1,7 +1,7 @@
 """Commands for tables: fit, impute, score, sample and query."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,7 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     model = TableModel(
         queries="any" if questions is None else questions,
         missing=own.missing or "mcar",
+        keep_rows=not own.forget_rows,
         random_state=shared.seed,
         **columns,
         **budget,
@@ -336,6 +337,11 @@ def query_table(
         return
     for name, conditional in found.items():
         _show(conditional, f"p({name} | {given})" if given else f"p({name})")
+        if conditional.count is not None:
+            matching = "match the evidence and " if given else ""
+            note(f"Training rows that {matching}have a value: {conditional.count.rows:,}.")
+    if listed[0].count is None:
+        note("Training rows are not counted: this model does not keep them.")
     draws, size = len(listed[0].weights), listed[0].effective_sample_size
     if size < EVEN * draws:
         note(
@@ -361,8 +367,9 @@ def _show(conditional: Conditional, title: str) -> None:
         _show_number(conditional, title)
         return
     levels = conditional.probabilities().sort_values(ascending=False, kind="stable")
-    top = levels.iloc[:MOST_LEVELS]
-    _show_bars({words(level): share for level, share in top.items()}, title)
+    top, shares = levels.iloc[:MOST_LEVELS], conditional.shares()
+    counted = None if shares is None else [shares.to_dict()[level] for level in top.index]
+    _show_bars({words(level): share for level, share in top.items()}, title, counted)
     if len(levels) > len(top):
         rest = levels.iloc[MOST_LEVELS:]
         note(f"{len(rest):,} other levels have {rest.sum():.1%} together.")
@@ -382,9 +389,17 @@ def _show_number(conditional: Conditional, title: str) -> None:
         _show_bars({words(value): share for value, share in often}, "Repeated values")
 
 
-def _show_bars(shares: Mapping[str, float], title: str) -> None:
-    rows = [(level, f"{share:.1%}", bar(share)) for level, share in shares.items()]
-    show(["value", "probability", ""], rows, title=title, numbers=["probability"])
+def _show_bars(
+    shares: Mapping[str, float], title: str, counted: Sequence[float] | None = None
+) -> None:
+    """Shows probabilities as bars, beside the shares of training rows."""
+    rows = [[level, f"{share:.1%}", bar(share)] for level, share in shares.items()]
+    headings = ["value", "probability", ""]
+    if counted is not None:
+        headings.insert(2, "share of rows")
+        for row, share in zip(rows, counted, strict=True):
+            row.insert(2, f"{share:.1%}")
+    show(headings, rows, title=title, numbers=headings[1:-1])
 
 
 def bar(share: float) -> str:

@@ -25,6 +25,7 @@ from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
 from anyorder.tables.engine import codes_up_to
+from anyorder.tables.kept_rows import Count
 from anyorder.tables.numbers import PER_SECOND
 from anyorder.tables.parsing import FloatArray
 
@@ -99,6 +100,8 @@ class NumberAnswer:
         density: The density beside repeated values.
         repeated: Repeated values and their probabilities.
         entropy: Entropy of normal scores in nats, to about 0.001.
+        rows: Training rows that match the evidence exactly and have a value of the column; null if
+            they are not counted, because the model does not keep its rows.
     """
 
     column: str
@@ -111,6 +114,7 @@ class NumberAnswer:
     density: Density
     repeated: Repeated
     entropy: float
+    rows: int | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,9 @@ class CategoryAnswer:
         probabilities: Probabilities of these levels.
         rest: Probability of the levels that are not listed.
         entropy: Entropy in nats.
+        rows: Training rows that match the evidence exactly and have a value of the column; null if
+            they are not counted, because the model does not keep its rows.
+        shares: Share of each listed level among these rows; null where there are none.
     """
 
     column: str
@@ -134,6 +141,8 @@ class CategoryAnswer:
     probabilities: list[float]
     rest: float
     entropy: float
+    rows: int | None
+    shares: list[float] | None
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,7 @@ class Conditional:
         features: Features of the column given each sample of the evidence, as the query engine
             found them. Shape ``(samples, width)``.
         evidence: Weighted samples; one for evidence by values.
+        count: Training rows that match the evidence; None if the model does not keep its rows.
     """
 
     column: Column
@@ -170,6 +180,7 @@ class Conditional:
     model: AnyOrderModel
     features: Features
     evidence: SoftEvidence
+    count: Count | None
 
     def __repr__(self) -> str:
         name = self.column.name
@@ -197,8 +208,9 @@ class Conditional:
             >>> from anyorder.tables.model import TableModel
             >>> frame = pd.DataFrame({"coin": ["heads", "tails"] * 8, "n": range(16)})
             >>> model = TableModel(max_steps=1, layers=1, width=8, heads=2).fit(frame)
-            >>> list(model.conditional("coin", given={"n": 3}).to_dict())
-            ['column', 'type', 'mode', 'levels', 'probabilities', 'rest', 'entropy']
+            >>> found = model.conditional("coin", given={"n": (0, 4)}).to_dict()
+            >>> found["rows"], sorted(found["shares"])
+            (5, [0.4, 0.6])
         """
         (found,) = described([self])
         return found
@@ -284,6 +296,16 @@ class Conditional:
         found = self._distribution.probabilities[0, : len(self.column.levels)].numpy()
         index = pd.Index(self.column.levels, name=self.column.name)
         return pd.Series(found, index=index, name="probability")
+
+    def shares(self) -> pd.Series | None:
+        """Returns the share of each level of a category among the matching training rows.
+
+        None where no row matches, or the model does not keep its rows; see `count`.
+        """
+        probabilities = self.probabilities()
+        if self.count is None or self.count.shares is None:
+            return None
+        return pd.Series(self.count.shares, index=probabilities.index, name="share")
 
     def plot(self, ax: Any = None) -> Any:
         """Plots the density, with atoms as stems, or the bars of a category; returns the axes."""
@@ -374,11 +396,11 @@ def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     """Returns distributions of one model as plain values: all of a kind are evaluated together."""
     found: dict[int, dict[str, Any]] = {}
     for owners, group in _groups(conditionals) if conditionals else ():
-        columns = [conditionals[owner].column for owner in owners]
+        asked = [conditionals[owner] for owner in owners]
         if isinstance(group, Levelled):
-            forms = [*map(_category, columns, group.probabilities.numpy())]
+            forms = [*map(_category, asked, group.probabilities.numpy())]
         else:
-            forms = _numbers(columns, group)
+            forms = _numbers(asked, group)
         found |= dict(zip(owners, forms, strict=True))
     return [found[place] for place in range(len(conditionals))]
 
@@ -392,8 +414,10 @@ def _groups(conditionals: Sequence[Conditional]) -> list[tuple[list[int], Levell
     return list(edges.groups(conditionals[0].model))
 
 
-def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
+def _category(asked: Conditional, probabilities: FloatArray) -> dict[str, Any]:
+    column, count = asked.column, asked.count
     assert isinstance(column, CategoryColumn)
+    shares = None if count is None else count.shares
     own = probabilities[: len(column.levels)]
     order = np.argsort(-own, kind="stable")[:MOST_LEVELS]
     likely, listed = own[own > 0], own[order]
@@ -406,11 +430,13 @@ def _category(column: Column, probabilities: FloatArray) -> dict[str, Any]:
             probabilities=listed.tolist(),
             rest=max(0.0, float(own.sum() - listed.sum())) if len(own) > len(listed) else 0.0,
             entropy=float(-(likely * np.log(likely)).sum()),
+            rows=None if count is None else count.rows,
+            shares=None if shares is None else shares[order].tolist(),
         )
     )
 
 
-def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
+def _numbers(asked: Sequence[Conditional], group: Numbers) -> list[dict[str, Any]]:
     """Returns the JSON form of numbers; a column at a time, for a map costs per call."""
     shares, close, weights = _rule()
     codes = group.quantiles(shares, close).T.numpy()
@@ -421,7 +447,7 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
     entropies = _entropies(masses, np.diff(knots), atoms).tolist()
     sections = np.cumsum([len(QUANTILES), len(weights), knots.shape[1]])
     found: dict[int, dict[str, Any]] = {}
-    for column, mine in _by_column(columns):
+    for column, mine in _by_column([one.column for one in asked]):
         assert isinstance(column, NumberColumn)
         places = np.concatenate([codes[mine], knots[mine], middles[mine]], axis=1)
         numbers = column.numbers(places.ravel()).reshape(places.shape)
@@ -449,9 +475,10 @@ def _numbers(columns: Sequence[Column], group: Numbers) -> list[dict[str, Any]]:
                     density=vars(density),  # type: ignore[arg-type]
                     repeated=vars(listed),  # type: ignore[arg-type]
                     entropy=entropies[place],
+                    rows=None if (count := asked[place].count) is None else count.rows,
                 )
             )
-    return [found[place] for place in range(len(columns))]
+    return [found[place] for place in range(len(asked))]
 
 
 @cache

@@ -48,6 +48,8 @@ class TableFitOptions:
             whether 1.234 is 1234.
         missing: Tables: whether values are missing at random (mcar, the default), or depending on
             what is observed (mar).
+        forget_rows: Tables: leave the rows out of the run folder; answers then do not say how many
+            of them match.
     """
 
     queries: Written = None
@@ -56,6 +58,7 @@ class TableFitOptions:
     missing_values: Written = None
     decimal: Literal[".", ","] | None = None
     missing: Literal["mcar", "mar"] | None = None
+    forget_rows: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

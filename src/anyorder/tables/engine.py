@@ -95,10 +95,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Question:
-    """p(variable | evidence) of some variables, each by itself."""
+    """p(variable | evidence) of some variables, each by itself.
+
+    Args:
+        evidence: Weighted samples of the evidence.
+        variables: Numbers of the variables.
+        given: The evidence itself, by which training rows are counted.
+    """
 
     evidence: SoftEvidence
     variables: Sequence[int]
+    given: Evidence
 
 
 @answering

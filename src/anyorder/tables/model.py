@@ -53,6 +53,7 @@ from anyorder.tables.fitting import (
     split,
     train,
 )
+from anyorder.tables.kept_rows import KeptRows
 from anyorder.tables.orders import EXPLORED, Order, chosen_order, is_chosen, share_of
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of
@@ -163,6 +164,8 @@ class TableModel(TableAnswers, Parameters):
             where the gain of a third of the evaluations over the third before is below its standard
             error, and lets the learning rate decay before.
         warm_start: If True, `fit` continues from the fitted model.
+        keep_rows: If True, the model keeps the rows it was fitted to, and saves them: answers then
+            say how many of them match the evidence. More than 4 million cells are never kept.
         random_state: Seed of everything random in training; None is 0.
         minutes: Budget of `fit` in minutes, in all. None is until held-out likelihood stops
             improving, at most a minute for every 250,000 cells, and a quarter of a minute to 7; no
@@ -210,6 +213,7 @@ class TableModel(TableAnswers, Parameters):
         validation_share: float = 0.1,
         patience: int | None = None,
         warm_start: bool = False,
+        keep_rows: bool = True,
         random_state: int | None = 0,
         minutes: float | None = None,
         settings: TrainingSettings | None = None,
@@ -223,7 +227,7 @@ class TableModel(TableAnswers, Parameters):
         self.head, self.dropout, self.prior, self.members = head, dropout, prior, members
         self.clock, self.max_steps, self.batch = clock, max_steps, batch
         self.learning_rate, self.validation_share = learning_rate, validation_share
-        self.patience, self.warm_start = patience, warm_start
+        self.patience, self.warm_start, self.keep_rows = patience, warm_start, keep_rows
         self.random_state, self.minutes, self.settings = random_state, minutes, settings
         self.progress, self.device = progress, device
 
@@ -250,6 +254,7 @@ class TableModel(TableAnswers, Parameters):
             folder: Folder for checkpoints; the same call resumes from the last one.
         """
         self._budget()  # checked before anything is read
+        keeps = check_flag("keep_rows", self.keep_rows)
         started = now(self._clock())
         features = as_frame(X)
         frame, target = with_target(features, y)
@@ -302,6 +307,8 @@ class TableModel(TableAnswers, Parameters):
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
         self.target_, self.fit_, self.trained_on_ = target, done, seen.to_json()
+        every = rows.with_rows(held_out)
+        self.rows_ = KeptRows.of(every.x, every.missing, every.weights) if keeps else None
         self.feature_names_in_ = np.array(list(features.columns), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         if shows(self.progress) and is_first_process() and (line := verdict(done)):
@@ -316,7 +323,8 @@ class TableModel(TableAnswers, Parameters):
         """Saves the model with its columns and its query law."""
         self._fitted()
         notes = self._notes(self.table_, self.target_, self.trained_on_)
-        save_model(folder, self.model_, law=self.queries_, notes=notes)
+        beside = None if self.rows_ is None else self.rows_.tensors
+        save_model(folder, self.model_, law=self.queries_, notes=notes, beside=beside)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: Device = None) -> "TableModel":
@@ -342,6 +350,7 @@ class TableModel(TableAnswers, Parameters):
             if loaded.target_ is not None and loaded.target_ not in loaded.table_.layout:
                 raise SchemaError(f"its target, {loaded.target_!r}, is no column")
             loaded.queries_ = as_query_law(saved.law)  # type: ignore[arg-type]
+            loaded.rows_ = KeptRows.loaded(saved.beside, len(loaded.table_.schema))
         except Exception as error:  # whatever notes that were tampered with may set off
             raise CheckpointError(
                 f'"{folder}" was altered, or written by another version ({error!r}).'

@@ -356,7 +356,8 @@ class TableAnswering:
         with warnings.catch_warnings(record=True, action="always") as caught:
             queried = self.model._queried(names, read.soft.known)
         read.warnings.extend(dict.fromkeys(str(warning.message) for warning in caught))
-        return Question(read.soft, [self.table.names.index(name) for name in queried])
+        places = [self.table.names.index(name) for name in queried]
+        return Question(read.soft, places, read.evidence)
 
     def _unranked(self, good: Sequence[_Read]) -> list[Tensor]:
         """Returns the sets of columns that have no reference yet."""

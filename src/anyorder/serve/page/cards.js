@@ -15,6 +15,7 @@ class Card {
     this.message = make("p", { class: "message", role: "alert", id: `${this.id}-message` });
     const title = make("h3", { id: this.id, text: column.name });
     const kind = make("span", { class: "kind", text: [column.type, column.details].filter(Boolean).join(" · ") });
+    this.counted = make("p", { class: "counted" });
     this.element = make("article", { class: "card", "aria-labelledby": this.id },
       make("div", { class: "head" }, title, kind), this.readout);
   }
@@ -29,6 +30,14 @@ class Card {
   tell(best, aside, sureness) {
     this.readout.replaceChildren(make("strong", { text: best }), make("span", { class: "aside", text: aside }),
       make("span", { class: "sureness", text: sureness }));
+  }
+
+  // How many training rows match what is known, and the shares of the likeliest levels among them.
+  count(answer) {
+    const rows = answer?.rows ?? null;
+    const shares = (answer?.shares ?? []).slice(0, 3).map((share, place) => `${answer.levels[place]} ${percent(share)}`);
+    const matching = rows === null ? "" : `${rows.toLocaleString("en")} training ${rows === 1 ? "row matches" : "rows match"}`;
+    this.counted.textContent = [matching, ...shares].join(" · ");
   }
 
   touched() {
@@ -55,7 +64,7 @@ class NumberCard extends Card {
     const fields = make("div", { class: "fields" }, this.fields[0], make("span", { class: "to", text: "to" }), this.fields[1]);
     this.element.append(
       make("div", { class: "chart" }, this.plot.element), track, scale,
-      make("div", { class: "controls" }, this.modes()), fields, this.message);
+      make("div", { class: "controls" }, this.modes()), fields, this.counted, this.message);
     this.set(this.mode);
   }
 
@@ -166,6 +175,7 @@ class NumberCard extends Card {
   }
 
   show(answer) {
+    this.count(answer);
     if (this.mode !== "Unknown" || !answer) return;
     const { low, median, high, mean } = answer.positions;
     this.plot.show(answer);
@@ -190,7 +200,7 @@ class CategoryCard extends Card {
     this.menu.append(this.several);
     this.list = make("ul", { class: "bars", "aria-label": `Levels of ${column.name}` });
     this.bars = new Map();
-    this.element.append(make("div", { class: "chart" }, this.list), make("div", { class: "controls" }, this.menu), this.message);
+    this.element.append(make("div", { class: "chart" }, this.list), make("div", { class: "controls" }, this.menu), this.counted, this.message);
     this.build([...column.levels.keys()].slice(0, SHOWN));
     this.mark();
   }
@@ -267,6 +277,7 @@ class CategoryCard extends Card {
   }
 
   show(answer) {
+    this.count(answer);
     if (this.chosen.size || !answer) return;
     const shares = this.shares(answer);
     for (const [place, { bar, share }] of this.bars) {
