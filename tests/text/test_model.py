@@ -20,6 +20,7 @@ from anyorder import (
     save_model,
 )
 from anyorder.domains import read_run
+from anyorder.errors import AnyOrderWarning
 from anyorder.text.data import TEXT8_ALPHABET, Text, decode, embedded_text, encode
 from anyorder.text.model import SHIPPED
 
