@@ -79,7 +79,7 @@ VERBATIM = ("category", "ignore")
 
 def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     """Fits a table with the flags of `TableFitOptions`, and saves the model."""
-    out, minutes, steps = shared.out, shared.minutes, shared.steps
+    out = shared.out
     check_seed(shared.seed)
     questions, declared = read_queries(own.queries), read_types(own.types)
     columns: dict[str, Any] = {
@@ -100,16 +100,14 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
         columns["types"] = {**declared, **dict.fromkeys(left_out, "ignore")}
         table = TableSchema.infer(frame, **columns)
     check_questions(table, questions)
-    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
-    if steps is not None:
-        budget = {"minutes": minutes, "max_steps": check_count("steps", steps)}
     model = TableModel(
         queries="any" if questions is None else questions,
         missing=own.missing or "mcar",
         keep_rows=not own.forget_rows,
         random_state=shared.seed,
+        minutes=shared.minutes,
+        max_steps=shared.steps,
         **columns,
-        **budget,
         **shared.sizes(),
     )
     name = "standard input" if str(file) == STREAM else file.name

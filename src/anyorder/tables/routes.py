@@ -5,9 +5,8 @@ user error for each. They run in the one thread that computes.
 """
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -108,10 +107,15 @@ class SurpriseRequest(Message):
     given: Known = Field(description="The record so far.", examples=[EVIDENCE])
 
 
-class LogProbRequest(Message):
-    """Rows to score."""
+class OutliersRequest(Message):
+    """Rows to score, cell by cell."""
 
     rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": "nurse"}]])
+
+
+class LogProbRequest(OutliersRequest):
+    """Rows to score."""
+
     query: list[Name] | None = Field(
         default=None,
         description="Queried columns; by default all that a row has and that are not given.",
@@ -146,12 +150,6 @@ class GainRequest(Message):
 
     target: Name = Field(description="Column to learn about.", examples=["income"])
     given: Known = Field(default={}, description="Values of the evidence.", examples=[{"age": 41}])
-
-
-class OutliersRequest(Message):
-    """Rows to score, cell by cell."""
-
-    rows: list[Row] = Field(min_length=1, examples=[[{"age": 41, "job": "nurse"}]])
 
 
 class BatchAnswers(BaseModel):
@@ -262,7 +260,7 @@ class TableAnswering:
     def __init__(self, model: TableModel) -> None:
         self.model, self.table = model, model.table_
         model.model_.eval()  # once, where the library does it for every question
-        self._references: OrderedDict[tuple[bool, ...], Tensor] = OrderedDict()
+        self._reference = lru_cache(KEPT_SETS)(self._reference_of)
 
     def conditionals(self, questions: Sequence[ConditionalsRequest]) -> list[Any]:
         """Returns the distributions of columns: one batch of the engine for all questions."""
@@ -283,20 +281,17 @@ class TableAnswering:
         ]
 
     def surprise(self, records: Sequence[Given]) -> list[Any]:
-        """Returns the negative log-likelihoods of records and their ranks, by one pass for all."""
+        """Returns the negative log-likelihoods of records, by one pass for all, and their ranks."""
         read = self._read(records, [SOFT_DRAWS] * len(records))
-        good = [one for one in read if isinstance(one, _Read)]
+        good = [one.evidence for one in read if isinstance(one, _Read)]
         if not good:
             return list(read)
-        sets = [one.evidence.given for one in good]
-        new = self._unranked(good)
-        x = torch.cat([one.evidence.x for one in good] + [self._reference_rows] * len(new))
-        query = torch.stack(sets + [known for known in new for _ in range(REFERENCE_ROWS)])
-        found = row_log_prob(self.model.model_, x, query=query, given=torch.zeros_like(query))
-        for known, part in zip(new, found[len(good) :].split(REFERENCE_ROWS), strict=False):
-            self._keep(known, part)
-        own = iter(zip(good, found[: len(good)].tolist(), strict=True))
-        return [one if isinstance(one, AnyOrderError) else self._ranked(*next(own)) for one in read]
+        x, query = torch.cat([one.x for one in good]), torch.stack([one.given for one in good])
+        found = iter(self._joint(x, query).tolist())
+        return [
+            one if isinstance(one, AnyOrderError) else self._ranked(one, next(found))
+            for one in read
+        ]
 
     def log_prob(self, questions: Sequence[LogProbRequest]) -> list[Any]:
         """Returns log-likelihoods of rows: one pass for the rows of all questions."""
@@ -332,13 +327,11 @@ class TableAnswering:
 
     @cached_property
     def _reference_rows(self) -> Tensor:
-        """Sampled records to rank others among; none if they would need a context."""
-        table, model = self.table, self.model.model_
-        if table.context:
-            return torch.zeros(0, len(table.schema))
-        nothing = torch.zeros(1, len(table.schema))
-        known = torch.zeros(len(table.names), dtype=torch.bool)
-        return sample_rows(model, nothing, known, n=REFERENCE_ROWS, generator=seeded(0))
+        """Sampled records to rank others among."""
+        nothing, none = torch.zeros(1, len(self.table.schema)), torch.zeros(len(self.table.names))
+        return sample_rows(
+            self.model.model_, nothing, none.bool(), n=REFERENCE_ROWS, generator=seeded(0)
+        )
 
     def _read(self, records: Sequence[Given], draws: Sequence[int]) -> list[_Read | AnyOrderError]:
         def sampled(evidence: Evidence, warned: list[str], n: int) -> _Read:
@@ -359,28 +352,19 @@ class TableAnswering:
         places = [self.table.names.index(name) for name in queried]
         return Question(read.soft, places, read.evidence)
 
-    def _unranked(self, good: Sequence[_Read]) -> list[Tensor]:
-        """Returns the sets of columns that have no reference yet."""
-        wanted = {
-            tuple(one.evidence.given.tolist()): one for one in good if not one.evidence.regions
-        }
-        return [
-            one.evidence.given
-            for key, one in wanted.items()
-            if key not in self._references and any(key) and len(self._reference_rows)
-        ]
+    def _joint(self, x: Tensor, query: Tensor) -> Tensor:
+        return row_log_prob(self.model.model_, x, query=query, given=torch.zeros_like(query))
 
-    def _keep(self, known: Tensor, log_prob: Tensor) -> None:
-        self._references[tuple(known.tolist())] = log_prob
-        while len(self._references) > KEPT_SETS:
-            self._references.popitem(last=False)
+    def _reference_of(self, columns: tuple[bool, ...]) -> Tensor:
+        """Returns the log-likelihoods of sampled records in some columns."""
+        rows = self._reference_rows
+        return self._joint(rows, torch.tensor(columns).expand(len(rows), -1))
 
     def _ranked(self, read: _Read, log_prob: float) -> dict[str, Any]:
+        columns, rank = tuple(read.evidence.given.tolist()), None
+        if any(columns) and not read.soft.is_drawn and not self.table.context:
+            rank = float((self._reference(columns) > log_prob).double().mean())
         regions = read.soft.log_probability if read.soft.is_drawn else 0.0
-        reference = self._references.get(tuple(read.evidence.given.tolist()))
-        rank = None
-        if reference is not None and not read.soft.is_drawn:
-            rank = float((reference > log_prob).double().mean())
         return {"nats": -log_prob - regions, "rank": rank, "warnings": read.warnings}
 
     def _rows_and_sets(
