@@ -86,14 +86,7 @@ class LevelEstimator(ABC):
 
     def training_settings(self) -> TrainingSettings:
         """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            self.defaults,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
+        return training_settings(self.defaults, self)
 
     def fitted(self) -> AnyOrderModel:
         """Returns the fitted `AnyOrderModel`; an error if there is none yet."""

@@ -125,13 +125,7 @@ class FittedPolicy(ABC):
 
     def training_settings(self) -> TrainingSettings:
         """Returns the settings that `fit` trains with, all defaults filled in."""
-        return training_settings(
-            POLICY_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-        )
+        return training_settings(POLICY_SETTINGS, self)
 
     @renamed(progress="self.progress")
     def fit(

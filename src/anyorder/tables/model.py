@@ -369,14 +369,7 @@ class TableModel(TableAnswers, Parameters):
 
     def _budget(self) -> TrainingSettings:
         """Returns the settings that do not depend on the rows; checks what all estimators share."""
-        found = training_settings(
-            TABLE_SETTINGS,
-            random_state=self.random_state,
-            minutes=self.minutes,
-            settings=self.settings,
-            progress=self.progress,
-            device=self.device,
-        )
+        found = training_settings(TABLE_SETTINGS, self)
         if self.settings is not None or self.max_steps is None:
             return found
         steps = check_count("max_steps", self.max_steps)

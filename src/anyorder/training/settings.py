@@ -8,7 +8,7 @@ import math
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,6 @@ import torch.distributed as dist
 from anyorder.errors import (
     TORCHRUN,
     ConfigError,
-    Device,
     check_choice,
     check_count,
     check_device,
@@ -164,29 +163,18 @@ class TrainingSettings:
             )
 
 
-def training_settings(
-    default: TrainingSettings,
-    *,
-    random_state: int | None,
-    minutes: float | None,
-    settings: object,
-    progress: object,
-    device: Device = None,
-) -> TrainingSettings:
-    """Checks the five parameters that all estimators share; returns how they train.
+def training_settings(default: TrainingSettings, estimator: Any) -> TrainingSettings:
+    """Checks the five parameters that all estimators share; returns how one trains.
 
-    Args:
-        default: Settings of the estimator where none are given.
-        random_state: Seed of everything random in training; None is 0.
-        minutes: Budget of training time in place of that of `default`.
-        settings: All settings of training, in place of `default`, `minutes` and `random_state`.
-        progress: Whether a line shows how training goes; None shows it in terminals and notebooks.
-        device: Device of the training; see `check_device`.
+    Its `minutes` and `random_state` take the place of those of `default`, its `settings` that of
+    all. A policy of a robot has no `device`.
     """
-    if progress is not None:
-        check_flag("progress", progress)
-    check_device(device)
-    seed = 0 if random_state is None else check_seed(random_state, "random_state")
+    minutes, settings = estimator.minutes, estimator.settings
+    if estimator.progress is not None:
+        check_flag("progress", estimator.progress)
+    check_device(getattr(estimator, "device", None))
+    given = estimator.random_state
+    seed = 0 if given is None else check_seed(given, "random_state")
     if minutes is not None:
         check_positive("minutes", minutes)
     if settings is None:
