@@ -95,11 +95,12 @@ def test_odd_holes_are_refused(generator):
         hole_query(np.ones((4, 4), dtype=np.int64), (4, 4, 1))
 
 
-def test_a_grid_shows_original_hole_and_completions(tmp_path):
+def test_a_grid_shows_original_hole_and_completions(tmp_path, monkeypatch):
+    monkeypatch.setattr("anyorder.images.inpainting.GAP", 1)
     originals = np.array([0, 16, 8, 4], dtype=np.uint8).reshape(2, 1, 2, 1)
     completions = np.stack([originals, 16 - originals, originals], axis=1)
     hole = np.array([[False, True]])
-    picture = picture_grid(originals, hole, completions, levels=17, scale=3, gap=1)
+    picture = picture_grid(originals, hole, completions, levels=17, scale=3)
     assert picture.shape == (3 + 1 + 3, 5 * 6 + 4, 3)
     corners = picture[::4, ::7]  # the first pixel of each image
     assert corners[:, :, 0].tolist() == [[0, 0, 0, 255, 0], [128, 128, 128, 128, 128]]

@@ -304,11 +304,12 @@ def test_half_of_the_questions_are_whole_actions():
     assert share == pytest.approx(0.5 + 0.5 / 9, abs=0.03)
 
 
-def test_episodes_in_two_processes_are_those_of_one(cloning, conditional):
+def test_episodes_depend_on_their_policy_and_their_seed_alone(cloning, conditional):
     shared = SharedAutonomy(cloning, conditional, (0, 1, 2, 3))
     turns = [(shared, 1), (cloning, 2), (shared, 3)]
     alone = rollouts(turns, ToyKitchen)
-    assert alone == rollouts(turns, ToyKitchen, processes=2)
+    assert alone == rollouts(pickle.loads(pickle.dumps(turns)), ToyKitchen)
+    assert alone == [*reversed(rollouts(turns[::-1], ToyKitchen))]
     assert alone[0] == rollout(shared, ToyKitchen(), 1)
     assert [episode.seed for episode in alone] == [1, 2, 3]
     assert all(0 <= episode.reward <= len(SCORED) for episode in alone)

@@ -41,6 +41,9 @@ UNKNOWN = (255, 0, 255)
 BETWEEN = (255, 255, 255)
 """Colour between images."""
 
+GAP = 4
+"""Screen pixels between images."""
+
 TITLES = ("original", "known", "completions")
 INK, LETTERS, LINE = (60, 60, 60), 13, 20
 """Colour of titles, size of their letters, and height of their line."""
@@ -167,7 +170,6 @@ def picture_grid(
     *,
     levels: int = 256,
     scale: int | None = None,
-    gap: int = 4,
 ) -> Pixels:
     """Returns a grid with a row for each image: the original, its given part, and completions.
 
@@ -177,7 +179,6 @@ def picture_grid(
         completions: Samples. Shape ``(count, samples, height, width, channels)``.
         levels: Number of levels of the images.
         scale: Screen pixels along a side of a pixel; by default enough to see it.
-        gap: Screen pixels between images.
 
     Returns:
         A colour image ``(height, width, 3)``, for `write_image`.
@@ -187,7 +188,6 @@ def picture_grid(
     _check_shapes(originals, holes, completions)
     check_pixels(completions.reshape(-1, height, width, channels), levels)
     scale = -(-LEAST_HEIGHT // height) if scale is None else check_count("scale", scale)
-    gap = check_count("gap", gap, low=0)
 
     unknown = np.broadcast_to(holes, (count, height, width))
     known = _colours(originals, levels)
@@ -195,15 +195,15 @@ def picture_grid(
     columns = [_colours(originals, levels), known]
     columns += [_colours(completions[:, k], levels) for k in range(completions.shape[1])]
     cells = np.stack(columns, axis=1).repeat(scale, axis=2).repeat(scale, axis=3)
-    return _laid_out(cells, gap)
+    return _laid_out(cells)
 
 
-def with_titles(grid: Pixels, *, columns: int, gap: int = 4) -> Pixels:
+def with_titles(grid: Pixels, *, columns: int) -> Pixels:
     """Adds the titles of the columns above a grid; returns it unchanged if they do not fit."""
     from PIL import Image, ImageDraw, ImageFont
 
     height, width, _ = grid.shape
-    step = (width + gap) // columns
+    step = (width + GAP) // columns
     font = ImageFont.load_default(LETTERS)
     if font.getlength(TITLES[0]) >= step:
         return grid
@@ -241,13 +241,13 @@ def _colours(pixels: Pixels, levels: int) -> Pixels:
     return shades(pixels, levels).repeat(3 // pixels.shape[3], axis=3)
 
 
-def _laid_out(cells: Pixels, gap: int) -> Pixels:
-    """Arranges cells ``(rows, columns, height, width, 3)`` in one image, `gap` pixels apart."""
+def _laid_out(cells: Pixels) -> Pixels:
+    """Arranges cells ``(rows, columns, height, width, 3)`` in one image."""
     rows, columns, height, width, _ = cells.shape
-    shape = (rows * (height + gap) - gap, columns * (width + gap) - gap, 3)
+    shape = (rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3)
     found = np.full(shape, BETWEEN, dtype=np.uint8)
     for row in range(rows):
         for column in range(columns):
-            top, left = row * (height + gap), column * (width + gap)
+            top, left = row * (height + GAP), column * (width + GAP)
             found[top : top + height, left : left + width] = cells[row, column]
     return found

@@ -149,7 +149,6 @@ def stratified_log_prob(
     query: Tensor | None = None,
     given: Tensor | None = None,
     steps: int = 32,
-    max_batch: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Returns an unbiased estimate of `log_prob` from two passes a stratum of the path.
@@ -174,15 +173,12 @@ def stratified_log_prob(
     check_count("steps", steps)
     x, query, given = checked_query(model, x, query, given)
     if model.is_one_pass:
-        return log_prob(
-            model, x, query=query, given=given, max_batch=max_batch, generator=generator
-        )
+        return log_prob(model, x, query=query, given=given, generator=generator)
     rank = model.protocol.rank(query, generator=generator)
     path, num_queried = path_lists(query, rank)
 
     def log_probs(row: Tensor, step: Tensor, targets: Tensor) -> Tensor:
-        edges = row, step, targets
-        return model.at_steps(x, query, given, rank, edges, max_batch=max_batch).double()
+        return model.at_steps(x, query, given, rank, (row, step, targets)).double()
 
     bounds = (num_queried[:, None] * torch.arange(steps + 1, device=x.device)) // steps
     row, stratum = (bounds.diff() > 0).nonzero(as_tuple=True)

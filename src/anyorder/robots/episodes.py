@@ -1,24 +1,19 @@
 """Episodes of a robot: environment and policy, rollouts, and demonstrations.
 
-A `Policy` acts in an `Environment`; `rollout` runs one episode, `rollouts` many in several
-processes. `Demonstrations` are recorded episodes, step by step. They are split by demonstration:
+A `Policy` acts in an `Environment`; `rollout` runs one episode, `rollouts` several.
+`Demonstrations` are recorded episodes, step by step. They are split by demonstration:
 neighbouring steps are alike, so a step whose neighbour was trained on tests nothing.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from anyorder.errors import ConfigError, SchemaError, check_fraction
 
@@ -114,45 +109,14 @@ def rollout(policy: Policy, environment: Environment, seed: int) -> Episode:
 
 
 def rollouts(
-    turns: Sequence[tuple[Policy, int]],
-    environment: Callable[[], Environment],
-    *,
-    processes: int = 1,
-    progress: bool = False,
+    turns: Sequence[tuple[Policy, int]], environment: Callable[[], Environment]
 ) -> list[Episode]:
     """Runs an episode for each policy and seed, in their order.
 
     Policies with the same seeds can be compared by paired differences.
-
-    Policies and `environment`, its constructor, must be picklable; 1 of `processes` is this one.
     """
-    shown: dict[str, Any] = {
-        "total": len(turns), "console": Console(stderr=True), "disable": not progress,
-    }  # fmt: skip
-    if processes == 1:
-        here = environment()
-        return [rollout(policy, here, seed) for policy, seed in track(turns, "episodes", **shown)]
-    with ProcessPoolExecutor(
-        processes, get_context("spawn"), _open, (list(turns), environment)
-    ) as pool:
-        return list(track(pool.map(_run, range(len(turns))), "episodes", **shown))
-
-
-_turns: list[tuple[Policy, int]] = []
-_environment: Environment | None = None
-"""Set once in each process, because sending or opening them can outlast an episode."""
-
-
-def _open(turns: list[tuple[Policy, int]], environment: Callable[[], Environment]) -> None:
-    global _turns, _environment
-    torch.set_num_threads(1)
-    _turns, _environment = turns, environment()
-
-
-def _run(turn: int) -> Episode:
-    policy, seed = _turns[turn]
-    assert _environment is not None
-    return rollout(policy, _environment, seed)
+    here = environment()
+    return [rollout(policy, here, seed) for policy, seed in turns]
 
 
 UNREADABLE = (KeyError, EOFError, IndexError, TypeError, ValueError, BadZipFile, zlib.error)

@@ -180,8 +180,7 @@ class ToyKitchen:
 
     num_actions = JOINTS
 
-    def __init__(self, *, steps: int = TOY_EPISODE) -> None:
-        self.steps = steps
+    def __init__(self) -> None:
         self._positions = np.zeros(POSITIONS)
         self._left: set[int] = set()
         self._taken = 0
@@ -202,7 +201,7 @@ class ToyKitchen:
         for task in reached:
             self._left.remove(task)
             self._positions[JOINTS + task] = 1.0
-        over = not self._left or self._taken >= self.steps
+        over = not self._left or self._taken >= TOY_EPISODE
         return Step(self._seen(), tuple(SCORED[task] for task in reached), over)
 
     def _distance(self, task: int) -> float:
@@ -250,7 +249,6 @@ def load_kitchen(
     place: str | Path,
     cache: str | Path,
     *,
-    processes: int | None = None,
     progress: bool = False,
 ) -> Demonstrations:
     """Reads demonstrations of the kitchen from a file or a folder.
@@ -259,12 +257,11 @@ def load_kitchen(
         place: File of logs (demos.npz), D4RL's kitchen-mixed-v0.hdf5 or Minari's main_data.hdf5; or
             a folder with one of them, where logs come first.
         cache: Folder of replayed demonstrations.
-        processes: Number of processes that replay; one per core by default.
         progress: Shows a progress bar of the replay on standard error.
     """
     path = Path(place).expanduser()
     if (path / LOGS).exists() or path.suffix == ".npz":
-        return replayed(read_logs(path), cache, processes=processes, progress=progress)
+        return replayed(read_logs(path), cache, progress=progress)
     if path.name == "main_data.hdf5" or (path / "data" / "main_data.hdf5").exists():
         return read_minari(path)
     if path.suffix in (".hdf5", ".h5"):
