@@ -6,7 +6,7 @@ them act. A `RobotStudy` measures likelihoods of held-out actions and completed 
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,9 @@ from anyorder.robots.kitchen import (
     toy_demonstrations,
 )
 from anyorder.robots.policies import (
-    SPREAD,
     CloningPolicy,
     ConditionalPolicy,
     FittedPolicy,
-    How,
-    Law,
     SharedAutonomy,
 )
 from anyorder.training.settings import TrainingSettings
@@ -53,9 +50,6 @@ UNWANTED = "microwave"
 
 Operated = tuple[int, ...]
 """Dimensions of the action that the operator decides."""
-
-Together = Callable[[Mapping[str, Policy], Operated], Policy]
-"""Maps trained policies and the operated dimensions to the policy that acts."""
 
 EVERY_FEW: tuple[Operated, ...] = ((0, 1, 2, 3), (3, 4, 5, 6), (0, 2, 4, 6), (1, 3, 5, 8))
 """Choices of four of nine dimensions, over which shared autonomy is averaged, because the paper
@@ -78,8 +72,6 @@ class RobotScale:
     operated: tuple[Operated, ...]
     steps_asked: int
     settings: TrainingSettings
-    spread: float = SPREAD
-    how: How = "likeliest"
 
 
 SCALES: Mapping[str, RobotScale] = {
@@ -108,63 +100,33 @@ little, so scale small has many trainings with few episodes each."""
 
 @dataclass(frozen=True)
 class Trained:
-    """Description, class and constructor of a trained policy, and the task it must not see."""
+    """Class and options of a trained policy, its seed offset, and the task it must not see."""
 
-    meaning: str
     kind: type[FittedPolicy]
-    build: Callable[[RobotScale, int], FittedPolicy]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    offset: int = 0
     unwanted: str | None = None
+
+    def build(self, scale: RobotScale, seed: int) -> FittedPolicy:
+        """Returns the untrained policy."""
+        settings = replace(scale.settings, seed=seed + self.offset)
+        return self.kind(
+            hidden=scale.hidden, blocks=scale.blocks, settings=settings, **self.options
+        )
 
     def demonstrations(self, train: Demonstrations) -> Demonstrations:
         """Returns the demonstrations that the policy is trained on."""
         return train if self.unwanted is None else train.without(self.unwanted)
 
 
-def _cloning(offset: int) -> Callable[[RobotScale, int], FittedPolicy]:
-    def build(scale: RobotScale, seed: int) -> FittedPolicy:
-        settings = replace(scale.settings, seed=seed + offset)
-        return CloningPolicy(
-            hidden=scale.hidden, blocks=scale.blocks, spread=scale.spread, settings=settings
-        )
-
-    return build
-
-
-def _conditional(law: Law) -> Callable[[RobotScale, int], FittedPolicy]:
-    def build(scale: RobotScale, seed: int) -> FittedPolicy:
-        return ConditionalPolicy(
-            how=scale.how,
-            law=law,
-            hidden=scale.hidden,
-            blocks=scale.blocks,
-            spread=scale.spread,
-            settings=replace(scale.settings, seed=seed),
-        )
-
-    return build
-
-
 TRAINED: Mapping[str, Trained] = {
-    "bc": Trained("behavioural cloning: the operator", CloningPolicy, _cloning(0)),
-    "bc_other": Trained(
-        "behavioural cloning with another seed", CloningPolicy, _cloning(OTHER_SEED)
-    ),
-    "bc_willed": Trained(
-        f"operator with its own goal: cloned from demonstrations without the {UNWANTED}",
-        CloningPolicy,
-        _cloning(WILLED_SEED),
-        unwanted=UNWANTED,
-    ),
-    "mac": Trained(
-        "p(a_u | a_e, s), trained on the factors of its queries",
-        ConditionalPolicy,
-        _conditional("mac"),
-    ),
-    "uniform": Trained(
-        "the same, trained on every dimension given any others",
-        ConditionalPolicy,
-        _conditional("uniform"),
-    ),
+    # Behavioural cloning: the operator, another one, and one with its own goal.
+    "bc": Trained(CloningPolicy),
+    "bc_other": Trained(CloningPolicy, offset=OTHER_SEED),
+    "bc_willed": Trained(CloningPolicy, offset=WILLED_SEED, unwanted=UNWANTED),
+    # p(a_u | a_e, s), trained on the factors of its queries, or on all dimensions given any others.
+    "mac": Trained(ConditionalPolicy, {"law": "mac"}),
+    "uniform": Trained(ConditionalPolicy, {"law": "uniform"}),
 }
 
 LIKELIHOODS = ("mac", "uniform")
@@ -173,50 +135,37 @@ LIKELIHOODS = ("mac", "uniform")
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of the table: description, trained policies, and the policy that they form."""
+    """A row of the table: its description, and the policy that acts, or operator and assistant."""
 
     meaning: str
     needs: tuple[str, ...]
-    policy: Together
+    tells: bool = False
 
-
-def _shared(operator: str, assistant: str, *, tells: bool) -> Together:
-    def policy(trained: Mapping[str, Policy], operated: Operated) -> Policy:
-        return SharedAutonomy(trained[operator], trained[assistant], operated, tells=tells)
-
-    return policy
+    def policy(self, trained: Mapping[str, Policy], operated: Operated) -> Policy:
+        """Returns the policy that the trained ones form; the operator decides some dimensions."""
+        operator, assistant = trained[self.needs[0]], trained[self.needs[-1]]
+        if len(self.needs) == 1:
+            return operator
+        return SharedAutonomy(operator, assistant, operated, tells=self.tells)
 
 
 ROWS: Mapping[str, TableRow] = {
     "bc_fill": TableRow(
         "the operator gives four dimensions, a second cloning policy the other five, independently",
         ("bc", "bc_other"),
-        _shared("bc", "bc_other", tells=False),
     ),
     "mac_fill": TableRow(
         "the operator gives four dimensions, p(a_u | a_e, s) fills in the other five",
         ("bc", "mac"),
-        _shared("bc", "mac", tells=True),
+        tells=True,
     ),
-    "bc_full": TableRow(
-        "full autonomy of the operator",
-        ("bc",),
-        lambda trained, _: trained["bc"],
-    ),
-    "mac_full": TableRow(
-        "full autonomy of p(a | s)",
-        ("mac",),
-        lambda trained, _: trained["mac"],
-    ),
+    "bc_full": TableRow("full autonomy of the operator", ("bc",)),
+    "mac_full": TableRow("full autonomy of p(a | s)", ("mac",)),
     "bc_fill_willed": TableRow(
-        f"as bc_fill, with an operator that avoids the {UNWANTED}",
-        ("bc_willed", "bc_other"),
-        _shared("bc_willed", "bc_other", tells=False),
+        f"as bc_fill, with an operator that avoids the {UNWANTED}", ("bc_willed", "bc_other")
     ),
     "mac_fill_willed": TableRow(
-        "as mac_fill, with the same operator",
-        ("bc_willed", "mac"),
-        _shared("bc_willed", "mac", tells=True),
+        "as mac_fill, with the same operator", ("bc_willed", "mac"), tells=True
     ),
 }
 
