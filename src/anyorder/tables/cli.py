@@ -59,7 +59,6 @@ from anyorder.tables.scoring import (
     Completion,
     RunningMean,
     Scoring,
-    WorkerPool,
     csv_hints,
     parts,
     table_run,
@@ -190,21 +189,11 @@ def impute_table(run: Path, file: Path, options: Any) -> None:
     check_target(out, file)
     if check_count("draws", draws) > 1 and how != "sample":
         raise ConfigError(f"`--draws` is for `--how sample`: there is one {how} only; got {draws}.")
-    (table, folder), missing = table_run(run), 0
+    table, folder = table_run(run)
+    size = max(1, ROWS_AT_ONCE // draws)
     work = Completion(folder, draws, how)
-    workers = worker_pool(workers=options.workers, cluster=options.cluster)
-    with reading(file) as source, writing(out) as target, workers as pool:
-        read = parts(table, source, rows=max(1, ROWS_AT_ONCE // draws), seed=seed)
-
-        def completed(pool: WorkerPool) -> Iterator[pd.DataFrame]:
-            nonlocal missing
-            for frame, filled in pool(work, read):
-                missing += filled
-                yield as_written(frame, table, target)
-
-        known = csv_hints(table, source)
-        rows = write_chunks(completed(pool), target, like=source, hints=known) // draws
-    note(f"Imputed {missing:,} missing values in {rows:,} rows: {destination(out)}")
+    rows, missing = _worked(work, table, file, options, rows=size, seed=seed)
+    note(f"Imputed {missing:,} missing values in {rows // draws:,} rows: {destination(out)}")
 
 
 def score_table(run: Path, file: Path, options: Any) -> None:
@@ -214,19 +203,33 @@ def score_table(run: Path, file: Path, options: Any) -> None:
     check_target(out, file)
     table, folder = table_run(run)
     named_sets(table, asked, known, prefix="--")
-    work, empty = Scoring(folder, asked or None, known or None), 0
-    workers = worker_pool(workers=options.workers, cluster=options.cluster)
-    with reading(file) as source, writing(out) as target, workers as pool:
-
-        def scored(pool: WorkerPool) -> Iterator[pd.DataFrame]:
-            nonlocal empty
-            for scores in pool(work, parts(table, source, rows=ROWS_AT_ONCE)):
-                empty += int(scores["log_prob"].isna().sum())
-                yield scores
-
-        rows = write_chunks(scored(pool), target, like=source, hints=csv_hints(table, source))
+    work = Scoring(folder, asked or None, known or None)
+    rows, empty = _worked(work, table, file, options, rows=ROWS_AT_ONCE)
     left = f" {empty:,} were left empty: a queried value is missing there." if empty else ""
     note(f"Scored {rows - empty:,} rows: {destination(out)}{'.' if left else ''}{left}")
+
+
+def _worked(
+    work: Completion | Scoring,
+    table: TableSchema,
+    file: Path,
+    options: Any,
+    *,
+    rows: int,
+    seed: int = 0,
+) -> tuple[int, int]:
+    """Works on a file in parts and writes the results; returns their rows and their count."""
+    workers, total = worker_pool(workers=options.workers, cluster=options.cluster), 0
+    with reading(file) as source, writing(options.out) as target, workers as pool:
+
+        def results() -> Iterator[pd.DataFrame]:
+            nonlocal total
+            for frame, count in pool(work, parts(table, source, rows=rows, seed=seed)):
+                total += count
+                yield as_written(frame, table, target) if isinstance(work, Completion) else frame
+
+        written = write_chunks(results(), target, like=source, hints=csv_hints(table, source))
+    return written, total
 
 
 def as_written(frame: pd.DataFrame, table: TableSchema, file: Path) -> pd.DataFrame:

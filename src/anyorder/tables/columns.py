@@ -377,21 +377,17 @@ class CategoryColumn(Column):
     ) -> "CategoryColumn":
         """Fits a column to a series: its pandas categories in their order, or its values sorted."""
         name, dtype = str(series.name), series.dtype
-        if isinstance(dtype, pd.CategoricalDtype):
-            found, ordered = list(dtype.categories), bool(dtype.ordered)
-        else:
-            found, ordered = distinct_values(series, name)[1], False
+        given = dtype if isinstance(dtype, pd.CategoricalDtype) else None
+        found = distinct_values(series, name)[1] if given is None else list(given.categories)
         plain_levels = [plain_level(value) for value in found]
-        as_text = any(not _is_plain(value) for value in found)
-        if not isinstance(dtype, pd.CategoricalDtype):
+        if given is None:
             plain_levels.sort(key=lambda level: (isinstance(level, str), level))  # numbers first
         levels = tuple(dict.fromkeys(plain_levels))
-        dtype_name, level_dtype = str(dtype), ""
-        if isinstance(dtype, pd.CategoricalDtype):
-            dtype_name = "category"
-            level_dtype = _text_dtype() if as_text else str(dtype.categories.dtype)
-        elif as_text:
-            dtype_name = _text_dtype()
+        own = str(dtype if given is None else given.categories.dtype)
+        if not all(map(_is_plain, found)):  # they become text
+            own = str(pd.Series([""]).dtype)
+        dtype_name, level_dtype = (own, "") if given is None else ("category", own)
+        ordered = given is not None and bool(given.ordered)
         is_distinct = len(levels) > max(MANY_LEVELS, len(series) / 2)
         note = "mostly distinct: if it names the row, ignore it" if is_distinct else ""
         return cls(name, missing_share, context, levels, dtype_name, level_dtype, ordered, note)
@@ -512,10 +508,6 @@ def plain_level(value: Any) -> Level:
 def _is_plain(value: Any) -> bool:
     value = value.item() if isinstance(value, np.generic) else value
     return isinstance(value, str | int | float)
-
-
-def _text_dtype() -> str:
-    return str(pd.Series([""]).dtype)
 
 
 def _is_boolean(value: Any) -> bool:

@@ -240,15 +240,16 @@ class Scoring:
     query: Sequence[str] | None
     given: Sequence[str] | None
 
-    def __call__(self, part: Part) -> pd.DataFrame:
-        """Returns row numbers and log-likelihoods; NaN where a queried value is missing."""
+    def __call__(self, part: Part) -> tuple[pd.DataFrame, int]:
+        """Returns row numbers and log-likelihoods; and how many rows lack a queried value: NaN."""
         model: TableModel = loaded(self.run)
         frame, asked = part.frame, [name for name in self.query or () if name in part.frame.columns]
         whole = frame[asked].notna().all(axis=1).to_numpy()
         found = np.full(len(frame), np.nan)
         if whole.any():
             found[whole] = model.log_prob(frame[whole], query=self.query, given=self.given)
-        return pd.DataFrame({"row": frame.index, "log_prob": found})
+        scores = pd.DataFrame({"row": frame.index, "log_prob": found})
+        return scores, int(np.isnan(found).sum())
 
 
 def _numbered(filled: pd.DataFrame) -> pd.DataFrame:
