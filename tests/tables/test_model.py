@@ -326,23 +326,39 @@ def test_a_warm_start_goes_on():
     assert abs(model.conditional("side").probabilities()["heads"] - 0.75) < max(first, 0.02)
 
 
-def test_gaps_that_depend_on_what_is_seen():
-    """The oracle of maths: x2 = x1 in 0.9; x2 is seen in 0.9 if x1 = 0 and in 0.1 if x1 = 1."""
-    rng = np.random.default_rng(0)
-    x1 = rng.integers(0, 2, 6000)
-    x2 = np.where(rng.random(6000) < 0.9, x1, 1 - x1).astype(float)
-    seen = rng.random(6000) < np.where(x1 == 0, 0.9, 0.1)
-    frame = pd.DataFrame({"x1": x1.astype(bool), "x2": np.where(seen, x2, np.nan)})
-    frame["x2"] = frame["x2"].astype("boolean")
-    shares = {}
-    for missing in ("mcar", "mar"):
-        asked = [([], ["x2"], 1.0), ([], ["x1", "x2"], 1.0)]
-        options = {"batch": 512, "max_steps": 300, "missing": missing, "queries": asked}
-        model = TableModel(**TINY, **options).fit(frame)
-        shares[missing] = model.conditional("x2").probabilities()[True]
-    # Over four seeds the first was within 0.03 and the second within 0.03.
-    assert shares["mcar"] == pytest.approx(0.18, abs=0.05)
-    assert shares["mar"] == pytest.approx(0.5, abs=0.05)
+def gappy_pairs(seed: int) -> pd.DataFrame:
+    """x2 is x1 in 0.9 of all rows. It is seen in 0.9 of those of "no", in 0.1 of those of "yes"."""
+    rng = np.random.default_rng(seed)
+    x1 = rng.random(4000) < 0.5
+    x2 = np.where(rng.random(4000) < 0.9, x1, ~x1)
+    seen = rng.random(4000) < np.where(x1, 0.1, 0.9)
+    return pd.DataFrame({"x1": np.where(x1, "yes", "no"), "x2": np.where(seen, x2, None)})
+
+
+def yes_of(model: TableModel) -> list[float]:
+    """p(x2), p(x2 | x1 = "no") and p(x2 | x1 = "yes")."""
+    given = [{}, {"x1": "no"}, {"x1": "yes"}]
+    return [model.conditional("x2", given=each).probabilities()[True] for each in given]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gaps_that_depend_on_what_is_seen(seed):
+    """Shares of complete rows with x1 are right; the marginal is a mean of these, over all x1."""
+    frame = gappy_pairs(seed)
+    shares = frame.dropna().groupby("x1")["x2"].mean().astype(float)
+    marginal = float(shares @ frame["x1"].value_counts(normalize=True)[shares.index])
+    model = TableModel(missing="mar", network=None, random_state=seed).fit(frame)
+    assert yes_of(model) == pytest.approx([marginal, *shares], abs=0.02)
+
+
+def test_a_network_keeps_what_complete_rows_say():
+    frame = gappy_pairs(0)
+    options = {"missing": "mar", "random_state": 0}
+    alone = TableModel(network=None, **options).fit(frame)
+    model = TableModel(**{**TINY, **options, "max_steps": 30}).fit(frame)
+    assert yes_of(model) == pytest.approx(yes_of(alone), abs=1e-4)
+    ignoring = TableModel(network=None).fit(frame)  # takes gaps to be random
+    assert ignoring.conditional("x2").probabilities()[True] == pytest.approx(0.18, abs=0.02)
 
 
 HARDY = {

@@ -28,8 +28,9 @@ means are of all rows."""
 BATCH, EPOCHS, FEWEST_STEPS = 64, 4, 100
 """Rows of a batch, rounds over all rows, and the fewest batches."""
 
-AT_LAST = 2
-"""Rounds over all rows at once, at last."""
+AT_LAST, MOST_AT_LAST, ROWS_AT_LAST = 2, 20, 80_000
+"""Rounds over all rows at once, at last; and the most, and rows in all, where values are missing
+depending on others: the less is seen, the slower expectation maximisation is."""
 
 FIRST, LAST = 0.5, 0.02
 """Weight of a batch beside all before, at first and at last."""
@@ -127,7 +128,10 @@ class TreeFit:
             kept = new if kept is None else kept.towards(new, share)
             found = self.improved(kept)
         parts = self._at_once(torch.arange(len(self.codes)))
-        for _ in range(AT_LAST if len(self.codes) else 0):
+        rounds = AT_LAST if len(self.codes) else 0
+        if rounds and not self.balanced:
+            rounds = max(rounds, min(MOST_AT_LAST, ROWS_AT_LAST // len(self.codes)))
+        for _ in range(rounds):
             found = self.improved(Sums.of(self.expected(found, self.cells.at(p)) for p in parts))
         return self._finished(found)
 
@@ -183,7 +187,8 @@ class TreeFit:
         child = sums.pairs.sum(dim=1, keepdim=True)
         child = (child + LEAST) / (child + LEAST).sum(dim=-1, keepdim=True)
         branch = sums.pairs + more * child
-        tables = sums.levels[:-1] + more * self.shares[:, None].to(root)
+        shares = self.shares if self.balanced else self._completed(sums)
+        tables = sums.levels[:-1] + more * shares[:, None].to(root)
         tables = (tables / by_category(tables, self.category)).log()
         rows, mean = sums.rows + more, self.mean[:, None].to(root)
         variance = self.variance[:, None].to(root)
@@ -197,6 +202,15 @@ class TreeFit:
             centers.T,
             variances.T,
         )
+
+    def _completed(self, sums: Sums) -> Tensor:
+        """Shares of levels in all rows, those too where they are missing. Shape ``(levels,)``."""
+        states = sums.pairs.sum(dim=1)
+        states[self.tree.root] = sums.root
+        states = states[self.columns.has_levels][self.category]
+        tables = sums.levels[:-1] + LEAST
+        shares = (tables / by_category(tables, self.category) * states).sum(dim=1)
+        return shares / by_category(shares, self.category)
 
     def _begun(self, source: torch.Generator) -> TreeParameters:
         """The tree of Chow and Liu, each code several states that noise sets apart."""
