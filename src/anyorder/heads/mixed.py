@@ -253,9 +253,13 @@ class AveragedConditionals(Conditionals):
         self, features: Tensor, variables: Tensor, prior: PriorMessage | None = None
     ) -> Distribution:
         """The conditionals of edges; see `Conditionals.forward`."""
-        shares = (Features(own, prior) for own in features.split(self.widths, dim=-1))
+        return averaged(self.apart(Features(features, prior), variables))
+
+    def apart(self, features: Features, variables: Tensor) -> list[Any]:
+        """Returns the distributions of each member, which `forward` averages."""
+        shares = (Features(own, features.prior) for own in features.own.split(self.widths, dim=-1))
         pairs = zip(self.parts, shares, strict=True)
-        return averaged([own.read_by(member, variables) for member, own in pairs])
+        return [own.read_by(member, variables) for member, own in pairs]
 
 
 def averaged(parts: Sequence[Any], log_weights: Tensor | None = None) -> Distribution:

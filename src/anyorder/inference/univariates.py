@@ -18,7 +18,7 @@ from torch.special import ndtri
 
 from anyorder.heads.atoms import AtomicDistribution
 from anyorder.heads.distributions import NODES, Categorical, ContinuousDistribution, Distribution
-from anyorder.heads.mixed import MixedDistribution
+from anyorder.heads.mixed import AveragedConditionals, MixedDistribution
 from anyorder.heads.mixture import Mixture
 from anyorder.inference.model import AnyOrderModel
 from anyorder.networks.contracts import Features
@@ -92,9 +92,26 @@ class Edges:
     @torch.no_grad()
     def groups(self, model: AnyOrderModel) -> "Iterator[tuple[list[int], Levelled | Numbers]]":
         """Yields the distributions by kind: their numbers, and the distributions."""
-        device = self.features.device
-        mixed = model.distribution(self.features, self.variables.to(device))
+        yield from self._grouped(model.distribution(self.features, self._on_device))
+
+    @torch.no_grad()
+    def member_groups(
+        self, model: AnyOrderModel
+    ) -> "list[list[tuple[list[int], Levelled | Numbers]]]":
+        """Returns the same by each ensemble member apart; nothing for a single model."""
+        conditionals = model.conditionals
+        if not isinstance(conditionals, AveragedConditionals):
+            return []
+        apart = conditionals.apart(self.features, self._on_device)
+        return [list(self._grouped(mixed)) for mixed in apart]
+
+    @property
+    def _on_device(self) -> Tensor:
+        return self.variables.to(self.features.device)
+
+    def _grouped(self, mixed: Distribution) -> "Iterator[tuple[list[int], Levelled | Numbers]]":
         assert isinstance(mixed, MixedDistribution)
+        device = self.features.device
         for places, part in mixed.parts:
             mine = places.cpu()
             owners, own = self.owner[mine].unique(return_inverse=True)

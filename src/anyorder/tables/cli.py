@@ -369,8 +369,13 @@ def _show(conditional: Conditional, title: str) -> None:
         return
     levels = conditional.probabilities().sort_values(ascending=False, kind="stable")
     top, shares = levels.iloc[:MOST_LEVELS], conditional.shares()
-    counted = None if shares is None else [shares.to_dict()[level] for level in top.index]
-    _show_bars({words(level): share for level, share in top.items()}, title, counted)
+    errors = conditional.standard_error()
+    beside = {
+        name: [part.to_dict()[level] for level in top.index]
+        for name, part in (("standard error", errors), ("share of rows", shares))
+        if part is not None
+    }
+    _show_bars({words(level): share for level, share in top.items()}, title, beside)
     if len(levels) > len(top):
         rest = levels.iloc[MOST_LEVELS:]
         note(f"{len(rest):,} other levels have {rest.sum():.1%} together.")
@@ -383,6 +388,11 @@ def _show_number(conditional: Conditional, title: str) -> None:
         ("median", words(conditional.median())),
         ("90% interval", f"{words(low)} .. {words(high)}"),
     ]
+    error = conditional.standard_error()
+    if error is not None:
+        is_time = conditional.column.kind != "number"
+        told = pd.Timedelta(seconds=error).round("s") if is_time else f"{error:.3g}"
+        rows.insert(1, ("standard error", str(told)))
     rows += [(f"{share:.0%} quantile", words(conditional.quantile(share))) for share in QUANTILES]
     show(["", conditional.column.name], rows, title=title, numbers=[conditional.column.name])
     often = repeated(conditional)
@@ -391,16 +401,15 @@ def _show_number(conditional: Conditional, title: str) -> None:
 
 
 def _show_bars(
-    shares: Mapping[str, float], title: str, counted: Sequence[float] | None = None
+    shares: Mapping[str, float], title: str, beside: Mapping[str, Sequence[float]] | None = None
 ) -> None:
-    """Shows probabilities as bars, beside the shares of training rows."""
-    rows = [[level, f"{share:.1%}", bar(share)] for level, share in shares.items()]
-    headings = ["value", "probability", ""]
-    if counted is not None:
-        headings.insert(2, "share of rows")
-        for row, share in zip(rows, counted, strict=True):
-            row.insert(2, f"{share:.1%}")
-    show(headings, rows, title=title, numbers=headings[1:-1])
+    """Shows probabilities as bars; `beside` has more columns of percentages."""
+    parts = {"probability": [*shares.values()], **(beside or {})}
+    rows = [
+        [level, *(f"{share:.1%}" for share in own), bar(own[0])]
+        for level, *own in zip(shares, *parts.values(), strict=True)
+    ]
+    show(["value", *parts, ""], rows, title=title, numbers=[*parts])
 
 
 def bar(share: float) -> str:

@@ -1,14 +1,10 @@
-"""The distribution of one column given evidence, in the units of the column; its JSON form.
-
-`NumberAnswer`, `CategoryAnswer` and `Answers` are that form. `Conditional.to_dict`, the command
-`anyorder query --json` and the HTTP API all return it.
-"""
+"""The distribution of one column given evidence, in the units of the column; its JSON form."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +19,13 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import SoftEvidence
 from anyorder.inference.univariates import CLOSE, Edges, Levelled, Numbers
 from anyorder.networks.contracts import Features
+from anyorder.tables.answer_form import (
+    Answers,
+    CategoryAnswer,
+    Density,
+    NumberAnswer,
+    Repeated,
+)
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
 from anyorder.tables.engine import codes_up_to
 from anyorder.tables.kept_rows import Count
@@ -44,121 +47,11 @@ RARE = 5e-4
 MEAN_CLOSE = 1e-7
 """Greatest error of a quantile in a mean, in normal scores, times its weight."""
 
+MEMBER_CELLS, MEMBER_CLOSE = 16, 1e-3
+"""Cells of the rule for means of single members, whose errors are alike, and its tolerance."""
+
 MOST_LEVELS = 200
 """Levels of a category that are listed."""
-
-Level = bool | int | float | str
-
-
-@dataclass(frozen=True)
-class Density:
-    """The density beside repeated values, per unit of the column (times: per second).
-
-    Attributes:
-        positions: Places on the axis of the column, ascending.
-        heights: Density there: the mean over a cell around each position.
-        probability: Probability of all but repeated values.
-    """
-
-    positions: list[float]
-    heights: list[float]
-    probability: float
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """Values that have a probability of their own, where it is 0.0005 or more; ascending.
-
-    Attributes:
-        values: Values of the column.
-        positions: Their places on its axis.
-        probabilities: Their probabilities.
-    """
-
-    values: list[float | str]
-    positions: list[float]
-    probabilities: list[float]
-
-
-@dataclass(frozen=True)
-class NumberAnswer:
-    """The distribution of a number or a time.
-
-    Values are in the unit of the column; dates and times are ISO 8601 text, durations text. A
-    position is a place on the axis of the column: the number itself; of dates and times, seconds
-    since 1970; of durations, seconds.
-
-    Attributes:
-        column: Name of the column.
-        type: Its type.
-        mean: Expectation.
-        median: Quantile of 0.5.
-        interval_90: Quantiles of 0.05 and 0.95.
-        quantiles: Quantiles by their probabilities, "0.01" to "0.99".
-        positions: Places of "mean", "median", "low" and "high", the ends of `interval_90`; not
-            rounded to the steps of the column.
-        density: The density beside repeated values.
-        repeated: Repeated values and their probabilities.
-        entropy: Entropy of normal scores in nats, to about 0.001.
-        rows: Training rows that match the evidence exactly and have a value of the column; null if
-            they are not counted, because the model does not keep its rows.
-    """
-
-    column: str
-    type: Literal["number", "date and time", "date", "duration"]
-    mean: float | str
-    median: float | str
-    interval_90: list[float | str]
-    quantiles: dict[str, float | str]
-    positions: dict[str, float]
-    density: Density
-    repeated: Repeated
-    entropy: float
-    rows: int | None
-
-
-@dataclass(frozen=True)
-class CategoryAnswer:
-    """The distribution of a category.
-
-    Attributes:
-        column: Name of the column.
-        type: Its type.
-        mode: Most probable level.
-        levels: Levels, the most probable first; at most 200.
-        probabilities: Probabilities of these levels.
-        rest: Probability of the levels that are not listed.
-        entropy: Entropy in nats.
-        rows: Training rows that match the evidence exactly and have a value of the column; null if
-            they are not counted, because the model does not keep its rows.
-        shares: Share of each listed level among these rows; null where there are none.
-    """
-
-    column: str
-    type: Literal["category", "boolean"]
-    mode: Level
-    levels: list[Level]
-    probabilities: list[float]
-    rest: float
-    entropy: float
-    rows: int | None
-    shares: list[float] | None
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The distributions of some columns given evidence, each by itself.
-
-    Attributes:
-        columns: Distributions by the name of the column.
-        effective_sample_size: Effective number of the samples that stand for intervals and sets of
-            levels; null where values alone are given, because these answers are exact.
-        warnings: Warnings about the answers.
-    """
-
-    columns: dict[str, NumberAnswer | CategoryAnswer]
-    effective_sample_size: float | None
-    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -209,8 +102,8 @@ class Conditional:
             >>> frame = pd.DataFrame({"coin": ["heads", "tails"] * 8, "n": range(16)})
             >>> model = TableModel(max_steps=1, layers=1, width=8, heads=2).fit(frame)
             >>> found = model.conditional("coin", given={"n": (0, 4)}).to_dict()
-            >>> found["rows"], sorted(found["shares"])
-            (5, [0.4, 0.6])
+            >>> found["rows"], sorted(found["shares"]), found["standard_errors"]
+            (5, [0.4, 0.6], None)
         """
         (found,) = described([self])
         return found
@@ -296,6 +189,17 @@ class Conditional:
         found = self._distribution.probabilities[0, : len(self.column.levels)].numpy()
         index = pd.Index(self.column.levels, name=self.column.name)
         return pd.Series(found, index=index, name="probability")
+
+    def standard_error(self) -> Any:
+        """Returns the standard error of the mean, or of each level's probability, over members.
+
+        It says how far the answer depends on chance in training, and not how far on the choice of
+        rows, which all members share. That of times is in seconds. None for a single model.
+        """
+        (found,) = _standard_errors([self])
+        if found is None or not isinstance(self.column, CategoryColumn):
+            return None if found is None else float(found[0])
+        return pd.Series(found, index=self.probabilities().index, name="standard error")
 
     def shares(self) -> pd.Series | None:
         """Returns the share of each level of a category among the matching training rows.
@@ -395,26 +299,61 @@ def answers(
 def described(conditionals: Sequence[Conditional]) -> list[dict[str, Any]]:
     """Returns distributions of one model as plain values: all of a kind are evaluated together."""
     found: dict[int, dict[str, Any]] = {}
+    errors = _standard_errors(conditionals)
     for owners, group in _groups(conditionals) if conditionals else ():
-        asked = [conditionals[owner] for owner in owners]
+        asked, own = [conditionals[owner] for owner in owners], [errors[owner] for owner in owners]
         if isinstance(group, Levelled):
-            forms = [*map(_category, asked, group.probabilities.numpy())]
+            forms = [*map(_category, asked, group.probabilities.numpy(), own)]
         else:
-            forms = _numbers(asked, group)
+            forms = _numbers(asked, group, own)
         found |= dict(zip(owners, forms, strict=True))
     return [found[place] for place in range(len(conditionals))]
 
 
 def _groups(conditionals: Sequence[Conditional]) -> list[tuple[list[int], Levelled | Numbers]]:
-    edges = Edges.of(
+    return list(_edges(conditionals).groups(conditionals[0].model))
+
+
+def _edges(conditionals: Sequence[Conditional]) -> Edges:
+    return Edges.of(
         [one.features for one in conditionals],
         [one.variable for one in conditionals],
         [one.weights for one in conditionals],
     )
-    return list(edges.groups(conditionals[0].model))
 
 
-def _category(asked: Conditional, probabilities: FloatArray) -> dict[str, Any]:
+def _standard_errors(conditionals: Sequence[Conditional]) -> list[FloatArray | None]:
+    """Returns the standard error over ensemble members of each mean or of each level."""
+    members = _edges(conditionals).member_groups(conditionals[0].model) if conditionals else []
+    by_owner: list[list[FloatArray]] = [[] for _ in conditionals]
+    for groups in members:
+        for owners, group in groups:
+            columns = [conditionals[owner].column for owner in owners]
+            for owner, expected in zip(owners, _expectations(columns, group), strict=True):
+                by_owner[owner].append(expected)
+    if not members:
+        return [None] * len(conditionals)
+    return [np.std(own, axis=0, ddof=1) / len(own) ** 0.5 for own in by_owner]
+
+
+def _expectations(columns: Sequence[Column], group: Levelled | Numbers) -> Sequence[FloatArray]:
+    """Returns the probabilities of levels, or means by a rule that suffices to compare them."""
+    if isinstance(group, Levelled):
+        pairs = zip(columns, group.probabilities.numpy(), strict=True)
+        return [own[: len(column.levels)] for column, own in pairs]  # type: ignore[attr-defined]
+    shares, weights = mean_rule(MEMBER_CELLS)
+    codes = group.quantiles(shares, MEMBER_CLOSE).T.numpy()
+    found = np.zeros((len(columns), 1))
+    for column, mine in _by_column(columns):
+        assert isinstance(column, NumberColumn)
+        numbers = column.numbers(codes[mine].ravel()).reshape(len(mine), -1)
+        found[mine, 0] = numbers @ weights.numpy()
+    return list(found)
+
+
+def _category(
+    asked: Conditional, probabilities: FloatArray, errors: FloatArray | None
+) -> dict[str, Any]:
     column, count = asked.column, asked.count
     assert isinstance(column, CategoryColumn)
     shares = None if count is None else count.shares
@@ -428,6 +367,7 @@ def _category(asked: Conditional, probabilities: FloatArray) -> dict[str, Any]:
             mode=column.levels[order[0]],
             levels=[column.levels[place] for place in order.tolist()],
             probabilities=listed.tolist(),
+            standard_errors=None if errors is None else errors[order].tolist(),
             rest=max(0.0, float(own.sum() - listed.sum())) if len(own) > len(listed) else 0.0,
             entropy=float(-(likely * np.log(likely)).sum()),
             rows=None if count is None else count.rows,
@@ -436,7 +376,9 @@ def _category(asked: Conditional, probabilities: FloatArray) -> dict[str, Any]:
     )
 
 
-def _numbers(asked: Sequence[Conditional], group: Numbers) -> list[dict[str, Any]]:
+def _numbers(
+    asked: Sequence[Conditional], group: Numbers, errors: Sequence[FloatArray | None]
+) -> list[dict[str, Any]]:
     """Returns the JSON form of numbers; a column at a time, for a map costs per call."""
     shares, close, weights = _rule()
     codes = group.quantiles(shares, close).T.numpy()
@@ -472,6 +414,7 @@ def _numbers(asked: Sequence[Conditional], group: Numbers) -> list[dict[str, Any
                     column=column.name,
                     type=column.kind,  # type: ignore[arg-type]
                     **summaries[at],
+                    standard_error=None if (own := errors[place]) is None else float(own[0]),
                     density=vars(density),  # type: ignore[arg-type]
                     repeated=vars(listed),  # type: ignore[arg-type]
                     entropy=entropies[place],

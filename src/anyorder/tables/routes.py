@@ -29,9 +29,10 @@ from anyorder.serve.batching import (
     or_error,
     part_seed,
 )
+from anyorder.tables.answer_form import Answers
 from anyorder.tables.answers import SOFT_DRAWS as LIBRARY_DRAWS
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
-from anyorder.tables.conditional import Answers, answers, described, positions
+from anyorder.tables.conditional import answers, described, positions
 from anyorder.tables.engine import Evidence, Question, log_prob_in_units, row_log_prob, sample_rows
 from anyorder.tables.model import TableModel
 from anyorder.tables.questions import column_set, column_sets, named_sets, read_many

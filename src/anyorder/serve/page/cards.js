@@ -183,7 +183,8 @@ class NumberCard extends Card {
     this.place = snapped(this.column, Math.min(this.high, Math.max(this.low, median)));
     this.slider.value = this.place;
     const [from, to] = [low, high].map((end) => brief(this.column, end));
-    this.tell(brief(this.column, median), `median; mean ${brief(this.column, mean)}`, `90% in ${from} to ${to}`);
+    const error = answer.standard_error === null || isTime(this.column) ? "" : ` ± ${Number(answer.standard_error.toPrecision(2))}`;
+    this.tell(brief(this.column, median), `median; mean ${brief(this.column, mean)}${error}`, `90% in ${from} to ${to}`);
   }
 }
 
@@ -285,7 +286,8 @@ class CategoryCard extends Card {
       share.textContent = percent(shares[place]);
     }
     const best = Math.max(...shares);
-    this.tell(String(this.column.levels[shares.indexOf(best)]), "", `most likely, with ${percent(best)}`);
+    const error = answer.standard_errors === null ? "" : ` ± ${(100 * answer.standard_errors[0]).toFixed(1)}%`;
+    this.tell(String(this.column.levels[shares.indexOf(best)]), "", `most likely, with ${percent(best)}${error}`);
   }
 }
 
