@@ -207,12 +207,13 @@ class MixedConditionals(Conditionals):
         variables = variables.expand(features.own.shape[:-1])
         edges = features.map(lambda part: part.flatten(0, variables.ndim - 1))
         asked = variables.flatten()
-        for number, conditionals in enumerate(self.groups):
+        group = self.group[asked]
+        for number in group.unique().tolist():
+            conditionals = self.groups[number]
             assert isinstance(conditionals, Conditionals)
-            places = (self.group[asked] == number).nonzero().squeeze(1)
-            if len(places):
-                mine = edges if len(places) == len(edges) else edges[places]
-                yield places, conditionals, mine, self.place[asked[places]]
+            places = (group == number).nonzero().squeeze(1)
+            mine = edges if len(places) == len(edges) else edges[places]
+            yield places, conditionals, mine, self.place[asked[places]]
 
 
 def _groups(variables: list[Variable]) -> list[tuple[Kind, list[int]]]:

@@ -14,9 +14,13 @@ of the factor p(x_i | x_e, x_{u<i}) along the canonical order, which is the orde
 Without inputs U every feature is that of p(x_i | x_e).
 
 Along other orders each factor is a row of its own, whose evidence is all that is known by then.
+
+Step by step, the units of degree d never change once the variables before d are told. The state
+keeps them (`KnownUnits`), so that a whole path costs about as much as one pass.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +81,28 @@ class ValueEncoding(nn.Module):
     def __len__(self) -> int:
         return len(self.owner)
 
+    def add(self, encoded: Tensor, variables: Tensor, values: Tensor) -> None:
+        """Adds one value of each row to an encoding, in place.
+
+        Args:
+            encoded: Encoding without the values. Shape ``(rows, features)``.
+            variables: Shape ``(rows,)``.
+            values: Shape ``(rows,)``.
+        """
+        is_number = (self.numbers == variables[:, None]).any(dim=1)
+        level, number = (part.nonzero()[:, 0] for part in (~is_number, is_number))
+        first = self.first[variables]
+        if len(level):
+            encoded[level, first[level] + values[level].long()] = 1.0
+        if len(number):
+            smooth = F.pad(self.encoding(values[number]), (0, 1), value=1.0)
+            pieces = torch.arange(smooth.shape[1], device=values.device)
+            encoded[number[:, None], first[number, None] + pieces] = smooth
+        if len(self.atoms) and len(number):
+            place = self.atoms.place(variables[number], values[number])
+            hit = place >= 0
+            encoded[number[hit], self.atom_places[place[hit]]] = 1.0
+
     def forward(self, x: Tensor) -> Tensor:
         """Returns the encoding of rows. Shape ``(rows, features)``."""
         found = torch.zeros(len(x), len(self.owner) + 1, device=x.device)  # the last is not read
@@ -109,9 +135,13 @@ class MaskedLinear(nn.Linear):
             reads = self.mask.sum(dim=1, keepdim=True).clamp(min=1)
             self.weight *= (mask.shape[1] / reads).sqrt() * self.mask
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Returns the outputs. Shape ``(..., out)``."""
-        return F.linear(inputs, self.weight * self.mask, self.bias)
+    def forward(self, inputs: Tensor, outputs: slice = slice(None)) -> Tensor:
+        """Returns some of the outputs, from the first inputs: the weights of others must be zero.
+
+        Shape ``(..., outputs)``.
+        """
+        part = outputs, slice(inputs.shape[-1])
+        return F.linear(inputs, self.weight[part] * self.mask[part], self.bias[outputs])
 
 
 class DegreeBlock(nn.Module):
@@ -132,10 +162,19 @@ class DegreeBlock(nn.Module):
         with torch.no_grad():
             self.layer.weight *= 0.5
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Returns the residual stream after the block. Shape ``(rows, vars, units)``."""
-        inner = self.dropout(F.gelu(self.norm(hidden))).flatten(1)
-        return hidden + self.layer(inner).view_as(hidden)
+    def forward(self, hidden: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the residual stream after the block, and what its layer read, of some degrees.
+
+        Args:
+            hidden: Residual stream. Shape ``(rows, degrees, units)``.
+            lower: What the layer read of all lower degrees. Shape ``(rows, units of them)``.
+        """
+        units = hidden.shape[2]
+        first = lower.shape[1] // units
+        inner = self.dropout(F.gelu(self.norm(hidden, first))).flatten(1)
+        inner = torch.cat([lower, inner], dim=1) if first else inner
+        found = self.layer(inner, slice(lower.shape[1], inner.shape[1]))
+        return hidden + found.view_as(hidden), inner
 
 
 class DegreeNorm(nn.Module):
@@ -151,27 +190,44 @@ class DegreeNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(num_variables, units))
         self.shift = nn.Parameter(torch.zeros(num_variables, units))
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Returns normalised units. Shape ``(rows, vars, units)``."""
-        return F.layer_norm(hidden, hidden.shape[-1:]) * self.gain + self.shift
+    def forward(self, hidden: Tensor, first: int = 0) -> Tensor:
+        """Returns normalised units of some degrees, from `first` on.
+
+        Shape ``(rows, degrees, units)``.
+        """
+        degrees = slice(first, first + hidden.shape[1])
+        return F.layer_norm(hidden, hidden.shape[-1:]) * self.gain[degrees] + self.shift[degrees]
 
 
 @dataclass
-class KnownValues(RowState):
-    """State of a path perceptron: all that is known of each row.
+class KnownUnits(RowState):
+    """State of a path perceptron: all that is known of each row, and the units that read it.
 
     Args:
         x: Values, context included. Shape ``(rows, columns)``.
-        given: Evidence. Shape ``(rows, vars)``.
-        told: Variables of the path so far. Shape ``(rows, vars)``.
+        known: Evidence, and variables of the path so far. Shape ``(rows, vars)``.
+        last: Greatest variable of the path so far; -1 for none. Shape ``(rows,)``.
+        start: First units by the evidence alone. Shape ``(rows, all units)``.
+        path: Encoding of the values of the path so far. Shape ``(rows, features)``.
+        inner: What the layer of each block read of degrees. Shapes ``(rows, units of them)``.
+        done: Number of degrees, from 0, for which `inner` is valid.
     """
 
     x: Tensor
-    given: Tensor
-    told: Tensor
+    known: Tensor
+    last: Tensor
+    start: Tensor
+    path: Tensor
+    inner: list[Tensor] = field(default_factory=list)
+    done: int = 0
+
+    def _each(self, change: Callable[[Tensor], Tensor], samples: int) -> "KnownUnits":
+        found = super()._each(change, samples)
+        found.inner, found.done = [change(part) for part in self.inner], self.done
+        return found
 
 
-class PathPerceptron(PathNetwork[KnownValues]):
+class PathPerceptron(PathNetwork[KnownUnits]):
     r"""Masked autoregressive perceptron that answers any query in one pass.
 
     Args:
@@ -219,64 +275,82 @@ class PathPerceptron(PathNetwork[KnownValues]):
         path, asked = path_lists(query, rank.expand(query.shape))
         row, step = edge_places(asked)
         target = path[row, step]
-        features = self._features(x, given, query)[row, target]
+        features = self._features(self._known(x, given, query), 0, query.shape[1])[row, target]
         some = _off_order(row, target)
         if len(some):
             rows, targets = row[some], target[some]
             rank = rank.expand(query.shape)
             told = query[rows] & (rank[rows] < rank[rows, targets, None])
-            found = self._asked(x[rows], given[rows], told, targets[:, None])[:, 0]
+            found = self.ask(self._known(x[rows], given[rows], told), targets[:, None])[:, 0]
             features = features.index_copy(0, some, found)
         return PathFeatures(features, row, step, target)
 
-    def encode(self, x: Tensor, given: Tensor) -> KnownValues:
-        """Keeps the evidence; see `PathNetwork.encode`."""
-        return KnownValues(x, given, torch.zeros_like(given))
+    def encode(self, x: Tensor, given: Tensor) -> KnownUnits:
+        """Encodes the evidence; see `PathNetwork.encode`."""
+        return self._known(x, given, torch.zeros_like(given))
 
-    def ask(self, state: KnownValues, variables: Tensor) -> Tensor:
-        """Returns features of variables; see `PathNetwork.ask`."""
+    def ask(self, state: KnownUnits, variables: Tensor) -> Tensor:
+        """Returns features of variables; see `PathNetwork.ask`.
+
+        Variables that come before one that was told read all that is known as evidence.
+        """
         variables = variables.expand(len(state.x), -1)
-        return self._asked(state.x, state.given, state.told, variables)
+        low, high = (int(end) for end in variables.aminmax())
+        first = min(low, state.done)
+        places = (variables - first)[..., None].expand(*variables.shape, self.width)
+        found = self._features(state, first, high + 1).gather(1, places)
+        is_before = variables < state.last[:, None]
+        if not is_before.any():
+            return found
+        everything = self._features(self.encode(state.x, state.known), 0, high + 1)
+        places = variables[..., None].expand(*variables.shape, self.width)
+        return everything.gather(1, places).where(is_before[..., None], found)
 
-    def tell(self, state: KnownValues, variables: Tensor, values: Tensor) -> KnownValues:
+    def tell(self, state: KnownUnits, variables: Tensor, values: Tensor) -> KnownUnits:
         """Adds known values; see `PathNetwork.tell`."""
         variables = variables.expand_as(values)
         kind = torch.promote_types(state.x.dtype, values.dtype)
         state.x = state.x.to(kind).scatter(1, variables, values.to(kind))
-        state.told = state.told.scatter(1, variables, True)
+        state.known = state.known.scatter(1, variables, True)
+        for variable, value in zip(variables.unbind(1), values.unbind(1), strict=True):
+            self.values.add(state.path, variable, value)
+        state.last = torch.maximum(state.last, variables.amax(dim=1))
+        state.done = min(state.done, int(variables.min()) + 1)
         return state
 
-    def _asked(self, x: Tensor, given: Tensor, told: Tensor, variables: Tensor) -> Tensor:
-        """Returns features of variables given all that is known. Shape ``(rows, tokens, width)``.
-
-        Variables that come before one that was told read all that is known as evidence.
-        """
-        place = variables[..., None].expand(*variables.shape, self.width)
-        found = self._features(x, given, told).gather(1, place)
-        order = torch.arange(told.shape[1], device=told.device)
-        last = order.where(told, -1).amax(dim=1, keepdim=True)
-        after = variables < last
-        if not after.any():
-            return found
-        nothing = torch.zeros_like(told)
-        return (
-            self._features(x, given | told, nothing).gather(1, place).where(after[..., None], found)
+    def _known(self, x: Tensor, given: Tensor, told: Tensor) -> KnownUnits:
+        """Returns the state of rows of which variables are told beside the evidence."""
+        context = x.shape[1] - given.shape[1]
+        known, asked = F.pad(given, (0, context), value=True), F.pad(told, (0, context))
+        values = self.values(x.masked_fill(~(known | asked), 0))
+        owner = self.values.owner
+        variables = torch.arange(given.shape[1], device=x.device)
+        return KnownUnits(
+            x=x,
+            known=given | told,
+            last=variables.where(told, -1).amax(dim=1),
+            start=self.evidence(values * known[:, owner]),
+            path=values * asked[:, owner],
+            inner=[values[:, :0]] * self.blocks,
         )
 
-    def _features(self, x: Tensor, given: Tensor, query: Tensor) -> Tensor:
-        """Returns features of all variables. Shape ``(rows, vars, width)``."""
-        context = x.shape[1] - given.shape[1]
-        known = F.pad(given, (0, context), value=True)
-        asked = F.pad(query, (0, context))
-        x = x.masked_fill(~(known | asked), 0)
-        values, owner = self.values(x), self.values.owner
-        path = F.linear(values * asked[:, owner], self.evidence.weight * self.before)
-        hidden = self.evidence(values * known[:, owner]) + path
-        hidden = hidden.view(len(x), given.shape[1], self.units)
-        for block in self.inner:
-            hidden = block(hidden)
+    def _features(self, state: KnownUnits, first: int, end: int) -> Tensor:
+        """Returns features of variables from `first` to `end`, and keeps their units.
+
+        Shape ``(rows, end - first, width)``.
+        """
+        degrees = slice(first * self.units, end * self.units)
+        # A unit of the last of these degrees reads what comes before its variable.
+        values = state.path[:, : int(self.values.first[end - 1])]
+        part = degrees, slice(values.shape[1])
+        path = F.linear(values, self.evidence.weight[part] * self.before[part])
+        hidden = (state.start[:, degrees] + path).unflatten(1, (-1, self.units))
+        for place, block in enumerate(self.inner):
+            lower = state.inner[place][:, : degrees.start]
+            hidden, state.inner[place] = block(hidden, lower)
+        state.done = end
         # Linear effects of the values pass by the last GELU.
-        return torch.cat([F.gelu(self.norm(hidden)), hidden], dim=-1)
+        return torch.cat([F.gelu(self.norm(hidden, first)), hidden], dim=-1)
 
 
 def _off_order(row: Tensor, target: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ follows from its values, so nobody has to hand it on. Rows with equal values are
 folds, and take one of these at random: to leave out all of them would make what is common rare.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,15 +26,14 @@ from anyorder.priors.contract import Prior, Units
 from anyorder.priors.moments import in_rows
 from anyorder.priors.tree_fit import READ, TreeFit
 from anyorder.priors.trees import (
+    Beliefs,
     Tree,
     TreeColumns,
     TreeParameters,
-    beliefs_along,
     chow_liu,
     code_pairs,
     cut,
     mutual_information,
-    swept,
     tree_of,
 )
 from anyorder.variables import Schema
@@ -46,21 +46,26 @@ NO_CHANCE = -1e4
 """Log probability of a level that a variable does not have."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class TreeState:
     """What is known of each row.
 
     Args:
         own: Log-likelihood of the states by each known value. Shape ``(rows, vars, states)``.
         fold: Parameters of each row. Shape ``(rows,)``.
+        found: The parameters, an axis of folds first.
+        beliefs: Beliefs by all of it, while all rows go along one path.
     """
 
     own: Tensor
     fold: Tensor
+    found: TreeParameters
+    beliefs: Beliefs | None = None
 
     def at(self, rows: Tensor) -> "TreeState":
         """Selects rows."""
-        return TreeState(self.own[rows], self.fold[rows])
+        beliefs = None if self.beliefs is None else self.beliefs.select(rows)
+        return TreeState(self.own[rows], self.fold[rows], self.found, beliefs)
 
 
 class LatentTree(Prior):
@@ -200,25 +205,36 @@ class LatentTree(Prior):
         asked = query.any(dim=0).tolist()
         order = [variable for variable in shared if asked[variable]]
         variables = torch.arange(len(self.columns), device=x.device).expand(query.shape)
-        return self._said(TreeState(evidence, state.fold), variables, told, order)
+        return self._said(replace(state, own=evidence), variables, told, order)
 
     def encode(self, x: Tensor, given: Tensor) -> TreeState:
         """Keeps the log-likelihood of the states by the evidence; see `Prior.encode`."""
         fold = torch.zeros(len(x), dtype=torch.long, device=x.device)
         fold = self._fold(x) if self._takes_folds else fold
         variables = torch.arange(len(self.columns), device=x.device).expand(given.shape)
-        own = self._told(self._stack(), fold, variables, x[:, : len(self.columns)])
-        return TreeState(own.masked_fill(~given[..., None], 0), fold)
+        found = self._stack()
+        own = self._told(found, fold, variables, x[:, : len(self.columns)])
+        return TreeState(own.masked_fill(~given[..., None], 0), fold, found)
 
     def tell(self, state: TreeState, variables: Tensor, values: Tensor) -> TreeState:
         """Adds known values; see `Prior.tell`."""
-        told = self._told(self._stack(), state.fold, variables, values)
-        place = variables[..., None].expand(told.shape)
-        return TreeState(state.own.scatter(1, place, told.to(state.own)), state.fold)
+        told = self._told(state.found, state.fold, variables, values)
+        place, beliefs = variables[..., None].expand(told.shape), state.beliefs
+        one = _only(variables)
+        if beliefs is not None and one is not None:
+            beliefs.tell(one, told[:, 0])
+        own = state.own.scatter(1, place, told.to(state.own))
+        return replace(state, own=own, beliefs=None if one is None else beliefs)
 
     def ask(self, state: TreeState, variables: Tensor) -> PriorMessage:
         """Message about variables; see `Prior.ask`."""
-        return self._said(state, variables, torch.zeros_like(state.own), [])
+        one = _only(variables)
+        if one is None or len(state.found.root) > 1:
+            return self._said(state, variables)
+        if state.beliefs is None:
+            state.beliefs = self._beliefs(state.found, state.own.movedim(1, 0)[:, None])
+        logs = state.beliefs.at(one)[0] - state.own[:, one]
+        return self._message(state.found, state.fold, variables, logs[:, None].log_softmax(-1))
 
     def _told(
         self, found: TreeParameters, fold: Tensor, variables: Tensor, values: Tensor
@@ -244,8 +260,16 @@ class LatentTree(Prior):
         )
         return mean, variance.sqrt()
 
+    def _beliefs(self, found: TreeParameters, own: Tensor) -> Beliefs:
+        """Beliefs by evidence ``(vars, folds, rows of a fold, states)``."""
+        return Beliefs(self.tree, own, found.root[:, None], found.branch.transpose(0, 1))
+
     def _said(
-        self, state: TreeState, variables: Tensor, told: Tensor, order: list[int]
+        self,
+        state: TreeState,
+        variables: Tensor,
+        told: Tensor | None = None,
+        order: Sequence[int] = (),
     ) -> PriorMessage:
         """Message about variables from the beliefs about their states.
 
@@ -255,7 +279,7 @@ class LatentTree(Prior):
             told: Log-likelihood by the values that are told at their turns. Shape of `state.own`.
             order: The turns; none if nothing is told.
         """
-        found, fold = self._stack(), state.fold
+        found, fold = state.found, state.fold
         place, into = _by_fold(fold, len(found.root))
 
         def arranged(own: Tensor) -> Tensor:
@@ -263,13 +287,14 @@ class LatentTree(Prior):
             empty = own.new_zeros(into[0] * into[1], *own.shape[1:])
             return empty.index_copy(0, place, own).unflatten(0, into).movedim(2, 0)
 
-        root, branch = found.root[:, None], found.branch.transpose(0, 1)
         evidence = arranged(state.own)
-        if order:
-            logs = beliefs_along(self.tree, evidence, arranged(told), order, root, branch)
-        else:
-            inner, _, down = swept(self.tree, evidence, root, branch)
-            logs = inner + down - evidence
+        beliefs = self._beliefs(found, evidence)
+        logs = beliefs.total - evidence
+        if told is not None:
+            values = arranged(told)
+            for variable in order:
+                logs[variable] = beliefs.at(variable)
+                beliefs.tell(variable, values[variable])
         logs = logs.movedim(0, 2).flatten(0, 1)[place]  # (rows, vars, states)
         logs = logs.gather(1, variables[..., None].expand(*variables.shape, logs.shape[2]))
         return self._message(found, fold, variables, logs.log_softmax(-1))
@@ -297,21 +322,29 @@ class LatentTree(Prior):
         self, found: TreeParameters, fold: Tensor, variables: Tensor, weights: Tensor
     ) -> Tensor:
         """Log probability of each level. Shape ``(rows, tokens, most levels)``."""
-        columns, tables = self.columns, found.tables.exp()
+        columns, tables = self.columns, found.tables
         levels = weights.new_zeros(*variables.shape, columns.most_levels)
         every = torch.arange(len(fold), device=fold.device)
         for one in fold.unique().tolist():
             rows = every if len(tables) == 1 else (fold == one).nonzero()[:, 0]
             own = variables[rows]
             if (own == own[:1]).all():
-                table = tables[one][columns.level[own[0]]]  # (tokens, levels, states)
+                table = tables[one][columns.level[own[0]]].exp()  # (tokens, levels, states)
                 levels[rows] = (weights[rows].movedim(0, 1) @ table.mT).movedim(0, 1)
                 continue
             for variable in own.unique().tolist():
                 row, token = (own == variable).nonzero(as_tuple=True)
                 share = weights[rows[row], token]
-                levels[rows[row], token] = share @ tables[one][columns.level[variable]].T
+                levels[rows[row], token] = share @ tables[one][columns.level[variable]].exp().T
         return levels.log().masked_fill(~columns.inside[variables], NO_CHANCE).float()
+
+
+def _only(variables: Tensor) -> int | None:
+    """The one variable of all rows, if there is no other."""
+    if variables.shape[1] != 1 or not len(variables):
+        return None
+    low, high = (int(end) for end in variables.aminmax())
+    return low if low == high else None
 
 
 def _shared_order(query: Tensor, rank: Tensor) -> list[int] | None:

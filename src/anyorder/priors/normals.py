@@ -361,18 +361,19 @@ class NormalPrior(Prior):
 
     def ask(self, state: Posterior, variables: Tensor) -> PriorMessage:
         """Message about variables; see `Prior.ask`."""
-        place, other = self.place[variables], ~self.is_number[variables][..., None]
-        deviations = state.variances[:, state.group].clamp(min=LEAST**2).sqrt()
-        message = self._message(state.logs.unsqueeze(-1), state.mean, deviations)
+        place, other = self.place[variables], ~self.is_number[variables]
         rows = torch.arange(len(place), device=place.device)[:, None]
+        variances = state.variances[:, state.group[:, None], place]
+        deviations = variances.clamp(min=LEAST**2).sqrt()
+        means = state.mean[:, rows, place]
+        message = self._message(state.logs.unsqueeze(-1), means, deviations, place)
+        return message.map(
+            lambda part: part.masked_fill(other if part.ndim == 2 else other[..., None], 0)
+        )
 
-        def asked(part: Tensor) -> Tensor:
-            found = part[rows, place]
-            return found.masked_fill(other if found.ndim == 3 else other[..., 0], 0)
-
-        return message.map(asked)
-
-    def _message(self, logs: Tensor, means: Tensor, deviations: Tensor) -> PriorMessage:
+    def _message(
+        self, logs: Tensor, means: Tensor, deviations: Tensor, place: Tensor | slice = slice(None)
+    ) -> PriorMessage:
         """Message within the range of the numbers: what a mean is held back widens it.
 
         No component is wider than without evidence.
@@ -381,11 +382,13 @@ class NormalPrior(Prior):
             logs: Log weights, up to a constant. Shape ``(normals, rows, numbers or 1)``.
             means: Shape ``(normals, rows, numbers)``.
             deviations: Shape ``(normals, rows, numbers)``.
+            place: Which numbers of each row; all by default. Shape ``(rows, numbers)``.
         """
-        held = means.clamp(*self.seen.to(means))
+        held = means.clamp(*self.seen.to(means)[:, place])
         alone = self.covariances[: len(means)].diagonal(dim1=-2, dim2=-1).sqrt().to(means)
+        alone = alone[:, None] if isinstance(place, slice) else alone[:, place]
         back = torch.hypot(deviations, means - held)
-        wide = back.minimum(alone[:, None]).maximum(deviations)
+        wide = back.minimum(alone).maximum(deviations)
         log_weights = logs.log_softmax(dim=0).expand_as(means)
         mean, variance = _moments(log_weights, held, wide.square())
         absent = self.components - len(means)

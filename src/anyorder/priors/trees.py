@@ -6,9 +6,9 @@ one over an edge is all that is known on its far side. Two sweeps, from the leav
 back, give the belief about every variable.
 
 Along a path, what is known grows by a variable at a time. Only messages on the way from one
-variable of the path to the next change what is known there: `beliefs_along` walks from one to the
-next and renews these. So a path takes as many products with a transition matrix as the walk has
-edges, where two sweeps for each factor would take twice the number of variables.
+variable of the path to the next change what is known there: `Beliefs` walk from one to the next and
+renew these. So a path takes as many products with a transition matrix as the walk has edges, where
+two sweeps for each factor would take twice the number of variables.
 
 Hidden states read rows as `Cells`: the levels of categories, and numbers. A number with repeated
 values (atoms) has a category of its own, which value or *elsewhere*, and a normal for what is
@@ -20,6 +20,7 @@ References:
 """
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -117,44 +118,50 @@ def through(logs: Tensor, matrix: Tensor) -> Tensor:
     return ((logs - most).exp() @ matrix).clamp(min=LEAST).log() + most
 
 
-def beliefs_along(
-    tree: Tree,
-    evidence: Tensor,
-    told: Tensor,
-    order: Sequence[int],
-    root: Tensor,
-    branch: Tensor,
-) -> Tensor:
-    """Log weights of the states of every variable given the evidence and what was told before it.
+class Beliefs:
+    """Beliefs about one variable after another, while the values of some are told.
 
     Args:
         tree: The tree.
-        evidence: Log-likelihood of the states by the evidence. Shape ``(vars, ..., states)``.
-        told: That by the value that is told at its turn; 0 if none is. Shape of `evidence`.
-        order: Variables that some row is told, in the order of their turns.
+        evidence: Log-likelihood of the states by the evidence.
+            Shape ``(vars, ..., rows, states)``.
         root: See `swept`.
         branch: See `swept`.
-
-    Returns:
-        Of variables in `order`, each at its turn; of others given the evidence. Shape of `told`.
     """
-    inner, up, down = swept(tree, evidence, root, branch)
-    total = inner + down
-    found, at = total.clone(), tree.root
-    for variable in order:
-        for start, end in tree.walk(at, variable):
-            if tree.parent[end] == start:
-                new = through(total[start] - up[end], branch[end])
+
+    def __init__(self, tree: Tree, evidence: Tensor, root: Tensor, branch: Tensor) -> None:
+        self.tree, self.branch, self.place = tree, branch, tree.root
+        inner, self.up, self.down = swept(tree, evidence, root, branch)
+        self.total = inner + self.down  # of all variables, until one is told
+
+    def at(self, variable: int) -> Tensor:
+        """Log weights of the states of a variable given all that is known.
+
+        Shape ``(..., rows, states)``.
+        """
+        total, up, down = self.total, self.up, self.down
+        for start, end in self.tree.walk(self.place, variable):
+            if self.tree.parent[end] == start:
+                new = through(total[start] - up[end], self.branch[end])
                 total[end] += new - down[end]
                 down[end] = new
             else:
-                new = through(total[start] - down[start], branch[start].mT)
+                new = through(total[start] - down[start], self.branch[start].mT)
                 total[end] += new - up[start]
                 up[start] = new
-        at = variable
-        found[at] = total[at]
-        total[at] += told[at]
-    return found
+        self.place = variable
+        return total[variable]
+
+    def tell(self, variable: int, told: Tensor) -> None:
+        """Adds the log-likelihood of the states by a value. Shape ``(..., rows, states)``."""
+        self.at(variable).add_(told)
+
+    def select(self, rows: Tensor) -> "Beliefs":
+        """Returns the beliefs about some rows."""
+        found = copy(self)
+        for name in ("total", "up", "down"):
+            setattr(found, name, getattr(self, name)[..., rows, :])
+        return found
 
 
 class Cells(NamedTuple):
