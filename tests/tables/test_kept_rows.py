@@ -9,7 +9,7 @@ import pytest
 from anyorder import ConfigError, TableModel
 from anyorder.cli.app import main
 from anyorder.serve.app import create_app
-from anyorder.tables import kept_rows
+from anyorder.tables import engine
 from tests.saved_runs.write import people
 from tests.serve.conftest import client, serving
 
@@ -115,7 +115,7 @@ def test_saved_rows_are_counted_and_every_door_says_it(model, tmp_path, capsys):
 
 def test_rows_are_not_kept_where_they_are_too_many_or_unwanted(tmp_path, monkeypatch, capsys):
     alone = TableModel(**SIZES, keep_rows=False).fit(FRAME)
-    monkeypatch.setattr(kept_rows, "MOST_CELLS", FRAME.size - 1)
+    monkeypatch.setattr(engine, "MOST_CELLS", FRAME.size - 1)
     large = TableModel(**SIZES).fit(FRAME)
     for model in (alone, large):
         model.save(tmp_path)

@@ -21,6 +21,8 @@ from anyorder.lattice.query_laws import QueryLaw
 from anyorder.tables.columns import CategoryColumn, NumberColumn
 from anyorder.tables.conditional import Conditional
 from anyorder.tables.engine import (
+    Count,
+    KeptRows,
     Question,
     answer,
     best_predictions,
@@ -39,7 +41,6 @@ from anyorder.tables.evaluation import (
     nearest_records,
     reliability,
 )
-from anyorder.tables.kept_rows import Count, KeptRows
 from anyorder.tables.parsing import marked
 from anyorder.tables.questions import (
     Names,

@@ -27,8 +27,7 @@ from anyorder.tables.answer_form import (
     Repeated,
 )
 from anyorder.tables.columns import CALENDAR, CategoryColumn, Column, NumberColumn
-from anyorder.tables.engine import codes_up_to
-from anyorder.tables.kept_rows import Count
+from anyorder.tables.engine import Count, codes_up_to
 from anyorder.tables.numbers import PER_SECOND
 from anyorder.tables.parsing import FloatArray
 

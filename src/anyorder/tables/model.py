@@ -35,6 +35,7 @@ from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.saving.checkpoint import SavedModel, load_saved, make_folder, replace_text, save_model
 from anyorder.tables.answers import TableAnswers
+from anyorder.tables.engine import KeptRows
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
 from anyorder.tables.fitting import (
     MOST_MINUTES,
@@ -53,7 +54,6 @@ from anyorder.tables.fitting import (
     split,
     train,
 )
-from anyorder.tables.kept_rows import KeptRows
 from anyorder.tables.orders import EXPLORED, Order, chosen_order, is_chosen, share_of
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of
