@@ -93,7 +93,8 @@ def test_a_record_of_code_outside_git_has_no_commit(monkeypatch, tmp_path):
     ]
 
 
-def test_models_get_steps_for_equal_time():
+def test_models_get_steps_for_equal_time(monkeypatch):
+    monkeypatch.setattr("anyorder.reproduce.study.ROUNDS", 10)
     turns = []
 
     def timer(name, seconds):
@@ -104,7 +105,7 @@ def test_models_get_steps_for_equal_time():
         return step
 
     timers = {"quick": timer("quick", 0.1), "slow": timer("slow", 0.3)}
-    steps = equal_steps(timers, minutes=1, rounds=10)
+    steps = equal_steps(timers, minutes=1)
     assert steps == {"quick": 600, "slow": 200}
     assert turns[2:] == ["quick", "slow"] * 10  # in turns, after one of each that is not counted
 

@@ -288,14 +288,8 @@ class ImageModel(LevelEstimator):
     @property
     def options(self) -> dict[str, Any]:
         """The parameters of the network."""
-        return {
-            "layers": self.layers,
-            "width": self.width,
-            "heads": self.heads,
-            "order": self.order,
-            "patch": self.patch,
-            "head": self.head,
-        }
+        names = ("layers", "width", "heads", "order", "patch", "head")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def queries_(self) -> QueryLaw:

@@ -210,7 +210,15 @@ class PathState:
             later = later.triu(self.length + skipped + 1)
         if self.samples == 1:
             return self._attend_joined(block, queries, past, later)
-        return self._attend_apart(block, queries, past, later)
+        keys, values = (cache[:, :, :past] for cache in self.past[block])
+        return attend_shared(
+            queries,
+            self.evidence[block],
+            (keys, values),
+            samples=self.samples,
+            known=self.known,
+            unseen=later,
+        )
 
     def _allocate(self, evidence: tuple[Tensor, Tensor], batch: int) -> tuple[Tensor, Tensor]:
         """Returns an empty cache of a block, with the evidence in front if it is not shared."""
@@ -240,18 +248,6 @@ class PathState:
             known = F.pad(self.known, (0, past), value=True)[:, None, None]
             seen = known if seen is None else known & seen
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
-
-    def _attend_apart(self, block: int, queries: Tensor, past: int, later: Tensor | None) -> Tensor:
-        """Attends with several samples a row: they share the evidence, stored apart."""
-        keys, values = (cache[:, :, :past] for cache in self.past[block])
-        return attend_shared(
-            queries,
-            self.evidence[block],
-            (keys, values),
-            samples=self.samples,
-            known=self.known,
-            unseen=later,
-        )
 
 
 def attend_shared(

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from anyorder.networks.cache import Cache, Memory, attend_shared
 from anyorder.networks.contracts import samples_of
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer, Tokens
+from anyorder.networks.paths import pick
 from anyorder.variables import Schema, Variable
 
 
@@ -260,11 +261,6 @@ class PatchTrunk(PathTransformer):
     def _vectors(self, x: Tensor) -> Tensor:
         """Returns the vectors in ``x``. Shape ``(batch, 1 or 2, patches, width)``."""
         return x[:, len(self.schema) :].unflatten(1, (-1, self.schema.num_variables, self.width))
-
-
-def pick(vectors: Tensor, places: Tensor) -> Tensor:
-    """Gathers ``(batch, n, width)`` at ``(batch, m)`` -> ``(batch, m, width)``."""
-    return vectors.gather(1, places[..., None].expand(-1, -1, vectors.shape[2]))
 
 
 class PatchDecoder(SingleStreamPathTransformer):

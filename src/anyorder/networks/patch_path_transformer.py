@@ -22,10 +22,9 @@ from anyorder.networks.patch_layers import (
     PatchTrunk,
     PendingQuery,
     TrunkMemory,
-    pick,
     stacked,
 )
-from anyorder.networks.paths import mask_unread
+from anyorder.networks.paths import mask_unread, pick
 from anyorder.variables import Schema
 
 

@@ -50,15 +50,20 @@ def along_paths(
     start = torch.zeros_like(num_query)  # (batch,) where a row's edges begin among the features
     features, end = [], 0
     for rows in split_rows(num_given, num_query):
-        bucket = _bucket(x[rows], evidence[rows], num_given[rows], path[rows], num_query[rows])
+        # Padding of the path needs no mask: it comes last, and nothing sees what comes later.
+        steps, _ = trim(path[rows], num_query[rows])
+        bucket = Bucket(x[rows], *trim(evidence[rows], num_given[rows]), steps)
         features.append(run(bucket).flatten(0, 1))  # (rows * steps, width)
-        steps = bucket.path.shape[1]
-        start[rows] = end + steps * torch.arange(len(rows), device=rows.device)
-        end += steps * len(rows)
+        start[rows] = end + steps.shape[1] * torch.arange(len(rows), device=rows.device)
+        end += steps.numel()
     row, step = edge_places(num_query)
     if not features:  # no row has a query
         features = [torch.zeros(0, width, device=x.device, dtype=torch.get_default_dtype())]
-    return PathFeatures(_gather(features, start[row] + step), row, step, path[row, step])
+    if len(features) == 1 and len(features[0]) == len(row):  # one bucket without padding
+        found = features[0]
+    else:
+        found = torch.cat(features).index_select(0, start[row] + step)
+    return PathFeatures(found, row, step, path[row, step])
 
 
 def mask_unread(x: Tensor, known: Tensor) -> Tensor:
@@ -68,6 +73,11 @@ def mask_unread(x: Tensor, known: Tensor) -> Tensor:
     """
     num_context = x.shape[1] - known.shape[1]
     return x.masked_fill(~nn.functional.pad(known, (0, num_context), value=True), 0)
+
+
+def pick(vectors: Tensor, places: Tensor) -> Tensor:
+    """Gathers ``(batch, n, width)`` at ``(batch, m)`` -> ``(batch, m, width)``."""
+    return vectors.gather(1, places[..., None].expand(-1, -1, vectors.shape[2]))
 
 
 def evidence_lists(given: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,18 +141,3 @@ def _best_cut(counts: Tensor) -> tuple[Tensor, Tensor] | None:
 def _tokens(counts: Tensor) -> Tensor:
     """Returns the tokens of a row in two streams; counts are |given| and |query|."""
     return counts[0] + 2 * counts[1]
-
-
-def _gather(features: list[Tensor], index: Tensor) -> Tensor:
-    """Returns the features of the edges, in their order, without padding."""
-    if len(features) == 1 and len(features[0]) == len(index):
-        return features[0]  # one bucket, no padding: in order already
-    return torch.cat(features).index_select(0, index)
-
-
-def _bucket(
-    x: Tensor, evidence: Tensor, num_given: Tensor, path: Tensor, num_query: Tensor
-) -> Bucket:
-    evidence, known = trim(evidence, num_given)
-    # Padding of the path needs no mask: it comes last, and nothing sees what comes later.
-    return Bucket(x, evidence, known, trim(path, num_query)[0])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from anyorder.errors import SchemaError, check_count
 from anyorder.networks.blocks import Dropout, VariableEmbedding
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.paths import mask_unread
+from anyorder.networks.paths import mask_unread, pick
 from anyorder.variables import Schema
 
 EMBEDDING_WIDTH = 16
@@ -62,9 +62,7 @@ class Perceptron(MaskedNetwork):
         for block in self.inner:
             hidden = block(hidden)
         features = self.leave(self.norm(hidden)).unflatten(-1, (self.schema.num_variables, -1))
-        if targets is None:
-            return features
-        return features.gather(1, targets[..., None].expand(-1, -1, self.width))
+        return features if targets is None else pick(features, targets)
 
 
 class ResidualBlock(nn.Module):

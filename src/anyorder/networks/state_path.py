@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from anyorder.errors import SchemaError, check_count
 from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures, PathNetwork, RowState
+from anyorder.networks.paths import pick
 from anyorder.networks.residual_mlp import ResidualBlock
 from anyorder.variables import Schema
 
@@ -104,7 +105,7 @@ class StatePath(PathNetwork[ActionState]):
     def ask(self, state: ActionState, variables: Tensor) -> Tensor:
         """Returns features of variables; see `PathNetwork.ask`."""
         variables = variables.expand(len(state.known), -1)
-        encoded = state.encoded.gather(1, variables[..., None].expand(-1, -1, self.width))
+        encoded = pick(state.encoded, variables)
         return self._decode(encoded, state.values[:, None], state.known[:, None])
 
     def tell(self, state: ActionState, variables: Tensor, values: Tensor) -> ActionState:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from anyorder.errors import check_choice
 from anyorder.networks.blocks import Block, Rotary, VariableEmbedding, check_shape
 from anyorder.networks.contracts import MaskedNetwork
-from anyorder.networks.paths import mask_unread
+from anyorder.networks.paths import mask_unread, pick
 from anyorder.variables import Schema
 
 Positions = Literal["absolute", "rotary", "both"]
@@ -88,14 +88,9 @@ class Transformer(MaskedNetwork):
             keys, values = block.keys_values(normed, key_rotation)
             if block is self.blocks[-1] and targets is not None:
                 # Only the targets attend in the last block.
-                hidden, normed = (_at(tensor, targets) for tensor in (hidden, normed))
+                hidden, normed = (pick(tensor, targets) for tensor in (hidden, normed))
                 query_rotation = self.rotary(targets) if self.rotary is not None else None
             queries = block.queries(normed, query_rotation)
             attended = F.scaled_dot_product_attention(queries, keys, values)
             hidden = block.update(hidden, attended)
         return self.norm(hidden if targets is not None else hidden[:, : len(variables)])
-
-
-def _at(tokens: Tensor, targets: Tensor) -> Tensor:
-    """Gathers tokens of targets: ``(batch, vars, width)`` -> ``(batch, targets, width)``."""
-    return tokens.gather(1, targets[..., None].expand(-1, -1, tokens.shape[-1]))

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from anyorder.errors import ConfigError, SchemaError, check_count, check_flag
 from anyorder.networks.contracts import MaskedNetwork
+from anyorder.networks.paths import pick
 from anyorder.variables import Schema
 
 GROUP = 8
@@ -101,9 +102,7 @@ class Unet(MaskedNetwork):
         features = self.leave(F.silu(self.norm(hidden)))
         features = features.unflatten(1, (-1, self.width)).flatten(3)
         features = features.transpose(2, 3).flatten(1, 2)  # (batch, vars, width)
-        if targets is None:
-            return features
-        return features.gather(1, targets[..., None].expand(-1, -1, self.width))
+        return features if targets is None else pick(features, targets)
 
     def _through(self, block: nn.Module, *inputs: Tensor) -> Tensor:
         if not self.checkpointing or not torch.is_grad_enabled():

@@ -191,9 +191,9 @@ def difference_table(paired: Sequence[Paired], metrics: Sequence[str], unit: str
     return table
 
 
-def cell(value: float, se: float, *, sign: str = "") -> str:
+def cell(value: float, se: float, *, sign: str = "", digits: int = 3) -> str:
     """Formats a number with its standard error."""
-    return f"{value:{sign}.3f} ± {se:.3f}"
+    return f"{value:{sign}.{digits}f} ± {se:.{digits}f}"
 
 
 def legend(entries: Mapping[str, Entry], names: Iterable[str]) -> str:

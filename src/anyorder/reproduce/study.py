@@ -301,21 +301,18 @@ ROUNDS = 100
 """Timed steps of each model; queries differ in size, so few steps would be a poor estimate."""
 
 
-def equal_steps(
-    timers: Mapping[str, Callable[[int], float]], minutes: float, *, rounds: int | None = None
-) -> dict[str, int]:
+def equal_steps(timers: Mapping[str, Callable[[int], float]], minutes: float) -> dict[str, int]:
     """Returns the number of steps that each model makes in the same minutes.
 
     A timer maps the number of a round to the seconds of a step.
     """
-    rounds = ROUNDS if rounds is None else rounds
     seconds = dict.fromkeys(timers, 0.0)
     for step in timers.values():  # the first step is slower: it allocates memory
         step(0)
-    for turn in track(range(rounds), "timing steps", console=progress_console(), transient=True):
+    for turn in track(range(ROUNDS), "timing steps", console=progress_console(), transient=True):
         for name, step in timers.items():
             seconds[name] += step(turn)
-    return {name: max(1, round(60 * minutes * rounds / total)) for name, total in seconds.items()}
+    return {name: max(1, round(60 * minutes * ROUNDS / total)) for name, total in seconds.items()}
 
 
 def kept_steps(

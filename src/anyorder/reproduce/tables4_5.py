@@ -35,7 +35,7 @@ from anyorder.networks.contracts import MaskedNetwork, PathNetwork
 from anyorder.networks.path_transformer import PathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
 from anyorder.reproduce.options import TablesOptions
-from anyorder.reproduce.record import Entry, Paired, mac_protocol, report_table
+from anyorder.reproduce.record import Entry, Paired, cell, mac_protocol, report_table
 from anyorder.reproduce.study import Outcome, SetsTable, Study
 from anyorder.reproduce.uci_data import (
     ARCHIVE,
@@ -378,7 +378,8 @@ def _show(printed: Printed, console: Console, outcome: Outcome, study: UciStudy)
     table = report_table("nats", *found, *(f"paper:\n{name}" for name in paper))
     for metric, title in titles.items():
         cells = [
-            _cell(estimates[metric].value, estimates[metric].se) for estimates in found.values()
+            cell(estimates[metric].value, estimates[metric].se, digits=2)
+            for estimates in found.values()
         ]
         cells += [f"{v[metric]:.2f}" if metric in v else "" for v in paper.values()]
         table.add_row(title, *cells)
@@ -391,12 +392,8 @@ def _show(printed: Printed, console: Console, outcome: Outcome, study: UciStudy)
         table = report_table("a - b: positive\nis better for a", *(f"{a}\n- {b}" for a, b in pairs))
         for metric, title in titles.items():
             row = [differences[a, b, metric] for a, b in pairs]
-            table.add_row(title, *(_cell(p.difference, p.se, sign="+") for p in row))
+            table.add_row(title, *(cell(p.difference, p.se, sign="+", digits=2) for p in row))
         console.print(table)
-
-
-def _cell(value: float, se: float, *, sign: str = "") -> str:
-    return f"{value:{sign}.2f} ± {se:.2f}"
 
 
 SIZES = (3, 5, 10)
