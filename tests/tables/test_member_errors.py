@@ -44,7 +44,6 @@ def test_the_error_is_the_spread_of_the_members(model, given):
         assert found["job"].probabilities().to_numpy() == pytest.approx(np.mean(jobs, 0), abs=1e-6)
         for name in ("age", "since"):
             means = [one[name].to_dict()["positions"]["mean"] for one in asked]
-            # A rule of fewer cells: its errors are alike in all members.
             assert found[name].standard_error() == pytest.approx(
                 error(means), rel=0.02, abs=1e-5 * abs(means[0])
             )

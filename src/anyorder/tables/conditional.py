@@ -46,8 +46,8 @@ RARE = 5e-4
 MEAN_CLOSE = 1e-7
 """Greatest error of a quantile in a mean, in normal scores, times its weight."""
 
-MEMBER_CELLS, MEMBER_CLOSE = 16, 1e-3
-"""Cells of the rule for means of single members, whose errors are alike, and its tolerance."""
+MEMBER_CLOSE = 1e-3
+"""Error of a quantile in the mean of a single member, which is only compared with others."""
 
 MOST_LEVELS = 200
 """Levels of a category that are listed."""
@@ -336,11 +336,11 @@ def _standard_errors(conditionals: Sequence[Conditional]) -> list[FloatArray | N
 
 
 def _expectations(columns: Sequence[Column], group: Levelled | Numbers) -> Sequence[FloatArray]:
-    """Returns the probabilities of levels, or means by a rule that suffices to compare them."""
+    """Returns the probabilities of levels, or means exact enough to compare them."""
     if isinstance(group, Levelled):
         pairs = zip(columns, group.probabilities.numpy(), strict=True)
         return [own[: len(column.levels)] for column, own in pairs]  # type: ignore[attr-defined]
-    shares, weights = mean_rule(MEMBER_CELLS)
+    shares, weights = mean_rule()
     codes = group.quantiles(shares, MEMBER_CLOSE).T.numpy()
     found = np.zeros((len(columns), 1))
     for column, mine in _by_column(columns):
