@@ -36,9 +36,9 @@ from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.reproduce.record import Paired, Record, Row, check_record, progress_console
 from anyorder.text.data import Crops, Text, chunks, load_text8, text_schema
-from anyorder.text.model import TEXT_SETTINGS, text_objective, text_queries
+from anyorder.text.model import TEXT_SETTINGS, text_queries
 from anyorder.training.loop import fit
-from anyorder.training.losses import Objective, PathLoss
+from anyorder.training.losses import Objective, PathLoss, whole_first
 from benchmarks.table_variants import show
 
 LAYERS, WIDTH, HEADS = 4, 128, 4
@@ -64,7 +64,7 @@ class Variant:
         if self.whole_only:
             return PathLoss(FixedCardinality(length, length))
         law = text_queries(length)
-        return text_objective(law) if self.whole_first else PathLoss(law)
+        return whole_first(law) if self.whole_first else PathLoss(law)
 
 
 VARIANTS: Mapping[str, Variant] = {

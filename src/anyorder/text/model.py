@@ -27,7 +27,7 @@ from anyorder.estimator import LevelEstimator, evaluation_seed
 from anyorder.heads.distributions import CategoricalConditionals
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import Draw, log_prob, sample
-from anyorder.lattice.masks import FixedCardinality, MaskDistribution
+from anyorder.lattice.masks import MaskDistribution
 from anyorder.lattice.protocols import RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import QueryLaw, any_queries, as_query_law
 from anyorder.networks.path_transformer import PathTransformer
@@ -35,7 +35,7 @@ from anyorder.saving.checkpoint import SavedModel, save_model
 from anyorder.text import SHIPPED
 from anyorder.text.data import HOLE, Crops, Text, chunks, decode, encode, shown, text_schema
 from anyorder.training.loop import fit
-from anyorder.training.losses import EitherLoss, Objective, PathLoss
+from anyorder.training.losses import PathLoss, whole_first
 from anyorder.training.settings import TrainingSettings
 
 CHECKED_CHUNKS = 256
@@ -47,9 +47,6 @@ VALID_ROWS = 64
 
 TEXT_SETTINGS = TrainingSettings(minutes=10, batch=8, learning_rate=2e-3)
 """Default training settings of text."""
-
-WHOLE_FIRST = 0.5
-"""Share of the training before which whole chunks are asked more often: at first always."""
 
 HOLES = "@%^=+" + "".join(map(chr, range(0x25A0, 0x2600)))
 """Characters to propose for a hole: those that need no quotes in a shell first, then squares."""
@@ -65,12 +62,6 @@ OTHER_RUNS = {
 def text_queries(length: int) -> QueryLaw:
     """Returns the law of "any" for text: three quarters of the queries fill holes."""
     return any_queries(length, conditional_share=0.75)
-
-
-def text_objective(law: QueryLaw) -> Objective:
-    """Returns the training objective of a law: whole chunks at first, which are learnt soonest."""
-    whole = FixedCardinality(law.num_variables, law.num_variables)
-    return EitherLoss([PathLoss(whole), PathLoss(law)], [0, 1], until=WHOLE_FIRST)
 
 
 class TextModel(LevelEstimator):
@@ -124,6 +115,7 @@ class TextModel(LevelEstimator):
         self.layers, self.width, self.heads = layers, width, heads
         if isinstance(queries, str) and queries != "any":
             raise QueryError(f'`queries` must be "any" or a query law; got "{queries}".')
+        self.asks_any = isinstance(queries, str)
         self.queries = text_queries(length) if isinstance(queries, str) else as_query_law(queries)
         if self.queries.num_variables != length:
             raise QueryError(
@@ -188,7 +180,7 @@ class TextModel(LevelEstimator):
             fit(
                 model,
                 Crops(text.train, self.length),
-                PathLoss(self.queries),
+                whole_first(self.queries) if self.asks_any else PathLoss(self.queries),
                 settings=settings,
                 valid=lambda trained: conditional_bits(trained, held_out).value,
                 folder=folder,

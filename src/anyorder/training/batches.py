@@ -165,7 +165,7 @@ def micro_batches(
 ) -> Iterator[MicroBatch]:
     """Yields the rows of this process in each micro-batch of a step, and the queries on them.
 
-    The queries depend on the share of the budget that is spent, if the objective changes with it.
+    The queries depend on the share of the training that is done, if the objective changes with it.
     """
     x, available = _rows(data, settings, step, len(model.schema))
     generator = step_generator(settings.seed, step, "questions")

@@ -362,7 +362,7 @@ class _Run:
             settings=self.settings,
             team=self.team,
             step=self.fit.step,
-            share=self._share(),
+            share=self._share() / end_of(self.fit.plateau),
         )
 
     def _scoped_seed(self, purpose: str) -> AbstractContextManager[None]:

@@ -16,7 +16,13 @@ from torch import Tensor
 from anyorder.errors import check_available, check_choice, check_flag, check_fraction, check_weights
 from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.exact_weights import edge_weights
-from anyorder.lattice.masks import MaskDistribution, source_device, subsets, uniform
+from anyorder.lattice.masks import (
+    FixedCardinality,
+    MaskDistribution,
+    source_device,
+    subsets,
+    uniform,
+)
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.lattice.query_samplers import (
     WeightedLaw,
@@ -29,6 +35,9 @@ from anyorder.lattice.query_samplers import (
 from anyorder.lattice.training_law import training_masks
 
 Targets = Literal["uniform", "exact", "drawn"]
+
+WHOLE_FIRST = 0.5
+"""Share of a training before which whole rows are asked more often: at first always."""
 
 
 class Objective(ABC):
@@ -57,7 +66,7 @@ class Objective(ABC):
         """Returns the loss of each row, in nats per variable. Shape ``(batch,)``."""
 
     def after(self, share: float) -> "Objective":  # noqa: ARG002
-        """Returns the objective that samples when a share of the budget is spent: this one."""
+        """Returns the objective that samples after a share of the training: this one."""
         return self
 
 
@@ -327,14 +336,34 @@ def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) ->
     return observed | ~complete
 
 
+def whole_first(
+    law: QueryLaw, one_size: bool = True, *others: tuple[Objective, float]
+) -> "EitherLoss":
+    """Returns the one-pass objective of a law beside others, with whole rows at first.
+
+    A step of whole rows teaches the most factors, and they are those of no other question: so the
+    likelihood of whole rows suffers least from all that is asked later.
+
+    Args:
+        law: Law of the queries.
+        one_size: See `PathLoss`.
+        others: Other objectives, and their shares of the steps in the end.
+    """
+    whole = FixedCardinality(law.num_variables, law.num_variables)
+    parts = [PathLoss(whole, one_size=one_size), PathLoss(law, one_size=one_size)]
+    shares = [share for _, share in others]
+    weights = [0.0, 1 - sum(shares), *shares]
+    return EitherLoss([*parts, *(other for other, _ in others)], weights, until=WHOLE_FIRST)
+
+
 class EitherLoss(Objective):
     """One of several objectives at every step, chosen at random.
 
     Args:
         objectives: The objectives.
         weights: Shares of the steps; they need not sum to 1.
-        until: Share of the budget before which the first objective has more of the steps: at first
-            all of them, and then ever fewer. What is easy to learn is learnt first.
+        until: Share of the training before which the first objective has more of the steps: at
+            first all of them, and then ever fewer. What teaches most is learnt first.
 
     Example:
         >>> either = EitherLoss([BlindLoss(), ArdmLoss()], [1, 3], until=0.5)
@@ -350,7 +379,7 @@ class EitherLoss(Objective):
         self.until = check_fraction("until", until)
 
     def after(self, share: float) -> "EitherLoss":
-        """Returns the objective with its weights when so much of the budget is spent."""
+        """Returns the objective with its weights after so much of the training."""
         if share >= self.until:
             return self
         first, *others = (weight * share / self.until for weight in self.weights)
