@@ -191,7 +191,7 @@ def test_the_budget_of_a_table():
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "minutes"), [(344, 7, 0.5), (50_000, 10, 2), (100_000, 100, 7)]
+    ("rows", "columns", "minutes"), [(344, 7, 0.24), (50_000, 10, 2), (100_000, 100, 7)]
 )
 def test_minutes_go_with_the_size_of_a_table(rows, columns, minutes):
     assert ao.TableModel()._minutes(rows, columns) == minutes

@@ -34,6 +34,7 @@ from anyorder.training.loop import Fit, fit
 from anyorder.training.losses import (
     ArdmLoss,
     CompletedLoss,
+    EitherLoss,
     MacLoss,
     Objective,
     PathLoss,
@@ -384,14 +385,15 @@ def objective_of(
     """Returns the objective: Alg. 1 in one pass for path networks, Eq. 7 for masked ones.
 
     With `every_edge` masked networks weight every edge equally, too: a likelihood. `columns` is the
-    share of steps that query every column outside a random set, each by itself; with them whole
+    share of steps that query every column outside a random set, each by itself; beside them whole
     rows are asked first. Batches of one size spare a Transformer padding; a perceptron has none,
     and learns more from queries of all sizes.
     """
     bare = getattr(model.network, "network", model.network)
     one_size = not isinstance(bare, PathPerceptron)
     if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
-        return whole_first(law, one_size, (ArdmLoss(one_size=one_size), columns))
+        parts = [whole_first(law, one_size=one_size), ArdmLoss(one_size=one_size)]
+        return EitherLoss(parts, [1 - columns, columns])
     if model.is_one_pass:
         return PathLoss(law, one_size=one_size)
     return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)

@@ -336,24 +336,15 @@ def informative(observed: Tensor, query: Tensor, given: Tensor, rank: Tensor) ->
     return observed | ~complete
 
 
-def whole_first(
-    law: QueryLaw, one_size: bool = True, *others: tuple[Objective, float]
-) -> "EitherLoss":
-    """Returns the one-pass objective of a law beside others, with whole rows at first.
+def whole_first(law: QueryLaw, *, one_size: bool = True) -> "EitherLoss":
+    """Returns the one-pass objective of a law, with whole rows at first; see `PathLoss`.
 
     A step of whole rows teaches the most factors, and they are those of no other question: so the
     likelihood of whole rows suffers least from all that is asked later.
-
-    Args:
-        law: Law of the queries.
-        one_size: See `PathLoss`.
-        others: Other objectives, and their shares of the steps in the end.
     """
     whole = FixedCardinality(law.num_variables, law.num_variables)
-    parts = [PathLoss(whole, one_size=one_size), PathLoss(law, one_size=one_size)]
-    shares = [share for _, share in others]
-    weights = [0.0, 1 - sum(shares), *shares]
-    return EitherLoss([*parts, *(other for other, _ in others)], weights, until=WHOLE_FIRST)
+    parts = [PathLoss(each, one_size=one_size) for each in (whole, law)]
+    return EitherLoss(parts, [0, 1], until=WHOLE_FIRST)
 
 
 class EitherLoss(Objective):
@@ -380,10 +371,10 @@ class EitherLoss(Objective):
 
     def after(self, share: float) -> "EitherLoss":
         """Returns the objective with its weights after so much of the training."""
-        if share >= self.until:
-            return self
-        first, *others = (weight * share / self.until for weight in self.weights)
-        return EitherLoss(self.objectives, [first + 1 - share / self.until, *others])
+        part = min(1.0, share / self.until) if self.until else 1.0
+        first, *others = (weight * part for weight in self.weights)
+        objectives = [objective.after(share) for objective in self.objectives]
+        return EitherLoss(objectives, [first + 1 - part, *others])
 
     @property
     def law(self) -> QueryLaw | None:
