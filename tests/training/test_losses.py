@@ -22,7 +22,14 @@ from anyorder.inference.queries import log_prob
 from anyorder.lattice.enumeration import _all_queries, all_sets, edge_law, node_law
 from anyorder.lattice.query_laws import as_query_law
 from anyorder.networks.path_transformer import PathTransformer
-from anyorder.training.losses import ArdmLoss, EitherLoss, MacLoss, PathLoss, informative
+from anyorder.training.losses import (
+    ArdmLoss,
+    EitherLoss,
+    MacLoss,
+    PathLoss,
+    informative,
+    whole_first,
+)
 from anyorder.variables import Schema, Variable
 from tests import oracle
 from tests.laws import as_set, assert_drawn_from
@@ -219,6 +226,24 @@ def test_either_loss_takes_each_as_often_as_it_should(generator):
         either.objectives[chosen[-1]].loss(model, X.expand(3, -1), tuple(rest)),
     )
     assert sum(chosen) / 2000 == pytest.approx(0.25, abs=0.04)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.25, 0.5), (0.5, 0.0), (1.0, 0.0)])
+def test_whole_rows_come_first(share, expected):
+    law, model = ConditionalQueries(N), toy_model("path", MAC)
+    objective = EitherLoss([whole_first(law), ArdmLoss()], [3, 1]).after(share)
+    assert objective.law is law
+    generator = torch.Generator().manual_seed(0)
+    singles = wholes = 0
+    for _ in range(400):
+        choice, *drawn = objective.draw(model, 4, generator=generator)
+        if choice[0]:
+            singles += 1
+        else:
+            query = drawn[1]
+            wholes += bool(query.all())
+    assert singles / 400 == pytest.approx(0.25, abs=0.07)  # whatever comes first beside them
+    assert wholes / (400 - singles) == pytest.approx(expected, abs=0.15)
 
 
 def test_odd_options_are_refused():

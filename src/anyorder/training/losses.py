@@ -378,8 +378,8 @@ class EitherLoss(Objective):
 
     @property
     def law(self) -> QueryLaw | None:
-        """The query law of the first objective that has one."""
-        laws = (getattr(objective, "law", None) for objective in self.objectives)
+        """The query law of the last objective that has one."""
+        laws = (getattr(objective, "law", None) for objective in reversed(self.objectives))
         return next((law for law in laws if law is not None), None)
 
     def draw(
