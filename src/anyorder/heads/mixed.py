@@ -208,7 +208,8 @@ class MixedConditionals(Conditionals):
         edges = features.map(lambda part: part.flatten(0, variables.ndim - 1))
         asked = variables.flatten()
         group = self.group[asked]
-        for number in group.unique().tolist():
+        # In training all of them, on no edges too: DDP waits for the gradient of every weight.
+        for number in range(len(self.groups)) if self.training else group.unique().tolist():
             conditionals = self.groups[number]
             assert isinstance(conditionals, Conditionals)
             places = (group == number).nonzero().squeeze(1)
