@@ -386,14 +386,17 @@ def objective_of(
 
     With `every_edge` masked networks weight every edge equally, too: a likelihood. `columns` is the
     share of steps that query every column outside a random set, each by itself; beside them whole
-    rows are asked first. Batches of one size spare a Transformer padding; a perceptron has none,
-    and learns more from queries of all sizes.
+    rows are asked first, where a table is large (abalone and penguins lost by it). Batches of one
+    size spare a Transformer padding; a perceptron has none, and learns more from all sizes.
     """
     bare = getattr(model.network, "network", model.network)
     one_size = not isinstance(bare, PathPerceptron)
     if columns and isinstance(model.network, PathNetwork) and model.network.asks_many:
-        parts = [whole_first(law, one_size=one_size), ArdmLoss(one_size=one_size)]
-        return EitherLoss(parts, [1 - columns, columns])
+        is_large = columns <= LEAST_SINGLE
+        whole = (
+            whole_first(law, one_size=one_size) if is_large else PathLoss(law, one_size=one_size)
+        )
+        return EitherLoss([whole, ArdmLoss(one_size=one_size)], [1 - columns, columns])
     if model.is_one_pass:
         return PathLoss(law, one_size=one_size)
     return MacLoss(law, weighting="edge", reweight=False) if every_edge else MacLoss(law)
