@@ -176,8 +176,15 @@ def micro_batches(
         drawn = objective.after(share).draw(model, size, available=have, generator=generator)
         for start in range(0, size, micro):
             rows = slice(start + mine.start, start + mine.stop)
-            values = x[first : first + size][rows].to(team.device)
-            yield values, tuple(part[rows].to(team.device) for part in drawn)
+            values = _moved(x[first : first + size][rows], team.device)
+            yield values, tuple(_moved(part[rows], team.device) for part in drawn)
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns a tensor on a device; to a GPU it is copied from pinned memory, without waiting."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _rows(
