@@ -10,42 +10,34 @@ import pytest
 
 from anyorder.cli.app import main
 from anyorder.demo import NEEDED, show
-from anyorder.demo import show as answer
-from anyorder.demo import show as digits
-from anyorder.demo import show as hidden
-from anyorder.demo import show as speed
-from anyorder.demo import show as table
 from anyorder.report.sections import NATS
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(table, "STEPS", 2)
-    monkeypatch.setattr(hidden, "DRAWS", 3)
-    monkeypatch.setattr(digits, "DIGIT_STEPS", 2)
-    monkeypatch.setattr(digits, "IMAGES_EVALUATED", 8)
-    monkeypatch.setattr(speed, "VARIABLES", 8)
-    monkeypatch.setattr(speed, "TEXTS", 1)
+    monkeypatch.setattr(show, "STEPS", 2)
+    monkeypatch.setattr(show, "DRAWS", 3)
+    monkeypatch.setattr(show, "DIGIT_STEPS", 2)
+    monkeypatch.setattr(show, "IMAGES_EVALUATED", 8)
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
+def test_the_demo_shows_text_a_table_and_images(tmp_path, capsys):
     main(["demo", "--out", str(tmp_path)])
     shown, said = capsys.readouterr()
     assert shown.count("statement raises an exception if the object is not found") == 3
-    for name in table.penguins():
+    for name in show.penguins():
         assert f"│ {name} " in shown
-    for kind in table.QUERIES:
+    for kind in show.QUERIES:
         assert f"│ {kind} " in shown
-    assert f"p(body_mass_g | {answer.GIVEN})" in shown
+    assert f"p(body_mass_g | {show.GIVEN})" in shown
     assert "numbers hidden in 58 penguins" in said
-    assert "training masks of 8 variables" in shown
     for picture in ("penguins/query.png", "digits/grid.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     page = unescape((tmp_path / "report.html").read_text())
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles[:6] == [
-        answer.TITLE,
+        show.TITLE,
         "A penguin with missing values, imputed",
         "Penguins: prediction of each column from the others",
         "Text: holes and fills",
@@ -62,9 +54,9 @@ def test_the_demo_shows_text_table_images_and_speed(tmp_path, capsys):
 
 
 def test_fills_are_told_in_the_steps_of_their_column():
-    found = hidden._filled(pd.Series([46.1, 46.2, 50.3, 53.8, 53.9]))
+    found = show._filled(pd.Series([46.1, 46.2, 50.3, 53.8, 53.9]))
     assert found == ("50.3", "90% in 46.1 .. 53.9")
-    found = hidden._filled(pd.Series(["Dream", "Biscoe", "Biscoe", "Biscoe"]))
+    found = show._filled(pd.Series(["Dream", "Biscoe", "Biscoe", "Biscoe"]))
     assert found == ("Biscoe", "Biscoe 75%, Dream 25%")
 
 
@@ -97,9 +89,9 @@ def test_what_was_hidden_is_not_shown_to_the_model():
             self.frame = frame
             raise StopIteration
 
-    recorder, truth = Recorder(), table.penguins().iloc[:5]
+    recorder, truth = Recorder(), show.penguins().iloc[:5]
     with pytest.raises(StopIteration):
-        hidden.Hidden.made(recorder, truth, 0)
+        show.Hidden.made(recorder, truth, 0)
     first = recorder.frame.iloc[0]
-    assert first[list(hidden.HIDDEN)].isna().all()
-    assert first.drop(list(hidden.HIDDEN)).notna().all()
+    assert first[list(show.HIDDEN)].isna().all()
+    assert first.drop(list(show.HIDDEN)).notna().all()

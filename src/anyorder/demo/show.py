@@ -1,8 +1,8 @@
 """The demo, from its first act to its page.
 
 `run_demo` fills a text with the model that ships, fits and queries a table of penguins, fits and
-inpaints handwritten digits, times two speed-ups over the paper's algorithms, and writes a page with
-all of it. Sentences and commands go to standard error, answers to standard output.
+inpaints handwritten digits, and writes a page with all of it. Sentences and commands go to standard
+error, answers to standard output.
 
 `table_act` returns the sections of the penguins: the answer to a query (`answer_section`), imputed
 cells beside the hidden truth (`Hidden`), and the report of the model.
@@ -10,11 +10,9 @@ cells beside the hidden truth (`Hidden`), and the report of the model.
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -33,14 +31,8 @@ from anyorder.images.domain import InpaintOptions, inpaint
 from anyorder.images.model import IMAGE_SETTINGS, ImageModel
 from anyorder.images.public_sets import BUNDLED
 from anyorder.images.report import painted_section
-from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import log_prob
-from anyorder.lattice.masks import UniformCardinality
-from anyorder.lattice.protocols import RemoveGreatest, lexicographic
-from anyorder.lattice.training_law import training_masks
 from anyorder.report.page import Code, Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import NATS
-from anyorder.reproduce.table7 import papers_sampler
 from anyorder.saving.checkpoint import replace_text
 from anyorder.tables.cli import query_table
 from anyorder.tables.conditional import Conditional
@@ -315,12 +307,6 @@ SHAPE = {"layers": 3, "width": 96, "heads": 4}
 IMAGES_EVALUATED = 128
 """Number of held-out digits that are evaluated."""
 
-BATCH, VARIABLES = 128, 250
-"""Masks of a batch, and variables of the paper's text8."""
-
-TEXTS, ROUNDS = 16, 3
-SPEED_TITLES = ("task", "paper's algorithm", "here", "times faster")
-
 
 def run_demo(*, out: Path, seed: int) -> None:
     """Runs all acts and writes the page; see `anyorder demo --help`."""
@@ -331,12 +317,11 @@ def run_demo(*, out: Path, seed: int) -> None:
     text = text_act(shipped, seed)
     answers, about = table_act(out / "penguins", seed)
     digits = digits_act(out / "digits", seed)
-    speed = speed_act(shipped, seed)
     page = Page(
         "What anyorder does",
         "Three models, of a table, of text and of images; each answers any query of the form "
         "p(these | those): what is queried, given what is known. Made by anyorder demo.",
-        [*answers, text, digits, about[0], speed, *about[1:]],
+        [*answers, text, digits, *about],
     )
     report = out / "report.html"
     replace_text(report, page.html())
@@ -396,61 +381,3 @@ def digits_act(run: Path, seed: int) -> Section:
     painted = painted_section(model, digits, seed)
     words = Words(f"The data: {data} The model inpaints hidden parts of held-out ones.")
     return Section("Images: inpainted parts", [words, *painted.blocks[1:]])
-
-
-def speed_act(model: TextModel, seed: int) -> Section:
-    """Times mask sampling and likelihoods, by the paper's algorithms and ours."""
-    say("The paper's algorithms and ours, timed on this machine:")
-    rows = [_mask_sampling(seed), _likelihoods(model.fitted())]
-    show(SPEED_TITLES, rows, numbers=SPEED_TITLES[1:])
-    words = (
-        "The paper samples a hundred times as many training masks as it needs and resamples them; "
-        "here they are sampled exactly. A masked network takes a pass for every queried variable; "
-        "a path network takes one for all."
-    )
-    return Section(
-        "Two speed-ups, timed on this machine",
-        [Words(words), Grid(SPEED_TITLES, rows, SPEED_TITLES[1:])],
-    )
-
-
-def _mask_sampling(seed: int) -> list[str]:
-    generator = torch.Generator().manual_seed(seed)
-    law, protocol = UniformCardinality(VARIABLES), RemoveGreatest(lexicographic(VARIABLES))
-
-    def exact() -> object:
-        return training_masks(law, protocol, BATCH, reweight=True, generator=generator)
-
-    slow = _seconds(lambda: papers_sampler(BATCH, VARIABLES, generator))
-    return _row(f"{BATCH} training masks of {VARIABLES} variables", slow, _seconds(exact))
-
-
-def _likelihoods(model: AnyOrderModel) -> list[str]:
-    """Times joint likelihoods, in one pass and in one for each variable."""
-    n, rank = model.num_variables, model.protocol.rank(torch.ones(1, model.num_variables).bool())
-    x = torch.zeros(TEXTS, n, dtype=torch.long)
-    path = rank.flatten().argsort()
-
-    def one_by_one() -> None:
-        for step, variable in enumerate(path.tolist()):
-            known = torch.zeros(n, dtype=torch.bool)
-            known[path[:step]] = True
-            log_prob(model, x, query=[variable], given=known)
-
-    fast = _seconds(lambda: log_prob(model, x))
-    slow = _seconds(one_by_one, rounds=1)
-    return _row(f"p(x) of {TEXTS} texts of {n} characters", slow, fast)
-
-
-def _seconds(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
-    work()  # the first call is slower: it allocates memory
-    times = []
-    for _ in range(rounds):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return median(times)
-
-
-def _row(task: str, slow: float, fast: float) -> list[str]:
-    return [task, f"{1000 * slow:,.0f} ms", f"{1000 * fast:,.1f} ms", f"{slow / fast:,.0f}"]

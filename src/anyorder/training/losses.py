@@ -131,7 +131,6 @@ class MacLoss(MaskedObjective):
             parallel training), "exact" (as inference uses them, `edge_weights`) or "drawn" (only
             the target of the sampled edge, exact in expectation for any law).
         uniform_share: Fraction of "uniform" that is mixed into "exact".
-        method: "exact", or "sir" for the paper's resampling.
     """
 
     def __init__(
@@ -142,17 +141,14 @@ class MacLoss(MaskedObjective):
         reweight: bool = True,
         targets: Targets = "uniform",
         uniform_share: float = 0.0,
-        method: Literal["exact", "sir"] = "exact",
     ) -> None:
         check_choice("weighting", weighting, get_args(Weighting))
         check_choice("targets", targets, get_args(Targets))
-        check_choice("method", method, ("exact", "sir"))
         self.law = as_query_law(law)
         self.weighting = weighting
         self.reweight = reweight
         self.targets = targets
         self.uniform_share = check_fraction("uniform_share", uniform_share)
-        self.method = method
 
     def draw(
         self,
@@ -169,7 +165,6 @@ class MacLoss(MaskedObjective):
             batch,
             weighting=self.weighting,
             reweight=self.reweight,
-            method=self.method,
             available=available,
             generator=generator,
         )
