@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from anyorder import QueryError, TableModel
+from anyorder.diagnostics.check import smallest_noticed
 from anyorder.tables.evaluation import Counted, reliability
 from benchmarks.counted_answers import errors
 from tests.saved_runs.write import people
@@ -107,3 +108,12 @@ def test_the_benchmark_measures_points_and_standard_errors():
         }
     )
     assert errors(frame) == pytest.approx([10.0, 10 / np.sqrt(2), np.sqrt(2), 40.0, 40.0, 9.0])
+
+
+def test_a_check_says_what_it_would_have_missed(model):
+    check = model.check(people(ROWS))
+    told = check.calibration_sentences()[-1]
+    assert not check.columns_off()
+    fewest = int(min(column.n_effective for column in check.columns()))
+    missed = 100 * smallest_noticed(fewest, 0.5, len(check.columns()))
+    assert f"with {fewest:,} cells each, errors below {missed:.1f} percentage points" in told

@@ -141,11 +141,16 @@ class Check:
         return "\n".join(self.sentences())
 
     def _columns_sentence(self) -> str:
-        off = self.columns_off()
+        off, every = self.columns_off(), self.columns()
         if not off:
-            return "Taken one by one, no column is further off than chance explains."
+            fewest = int(min(column.n_effective for column in every))
+            missed = _points(smallest_noticed(fewest, 0.5, len(every)))
+            return (
+                "Taken one by one, no column is further off than chance explains; with "
+                f"{fewest:,} cells each, errors below {missed} would go unnoticed."
+            )
         return (
-            f"The probabilities of {len(off)} of {len(self.columns())} columns are further off "
+            f"The probabilities of {len(off)} of {len(every)} columns are further off "
             f'than chance explains, those of "{off[0].name}" the most: by up to '
             f"{_points(off[0].distance)}."
         )
