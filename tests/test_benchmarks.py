@@ -15,6 +15,7 @@ from anyorder.tables.ensemble import TableMixture
 from anyorder.tables.model import TableModel
 from benchmarks import (
     images,
+    large_fit,
     queries,
     robot,
     serve,
@@ -230,6 +231,15 @@ def test_table_speeds_are_measured(monkeypatch, capsys):
     assert found["cells_per_second_binary"] > 0
     assert found["conditional_vs_energy"] > 0
     assert found["parquet_peak_megabytes"] > 10
+
+
+def test_the_memory_of_a_large_fit_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(large_fit, "TableModel", lambda **_: QUICK())
+    monkeypatch.setattr(large_fit, "CHUNK", 64)
+    large_fit.measure(rows=150, columns=3, json=True)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["rows"] == 150
+    assert found["peak_megabytes"] >= found["before_megabytes"] > 10
 
 
 def test_calibration_is_measured_by_how_much_is_given(data, monkeypatch, capsys):

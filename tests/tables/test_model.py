@@ -394,7 +394,7 @@ REFUSED = {
     "infinity": (pd.DataFrame({"a": [1.0, math.inf, 2.0]}), "must hold finite numbers"),
     "words among numbers": (pd.DataFrame({"a": [1, 2, 3, "x"] * 9}), "missing_values"),
     "twice the same name": (pd.DataFrame([[1, 2]], columns=["a", "a"]), '"a"'),
-    "a sentence": ("no table", "str"),
+    "a number": (3, "int"),
 }
 
 

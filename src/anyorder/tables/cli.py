@@ -37,9 +37,10 @@ from anyorder.tables.advice import (
 )
 from anyorder.tables.columns import NumberColumn
 from anyorder.tables.conditional import Conditional, answers, described
-from anyorder.tables.csv_dialect import CsvHints
-from anyorder.tables.files import PARQUET, read_written, write_chunks
+from anyorder.tables.csv_dialect import VERBATIM, CsvHints
+from anyorder.tables.files import PARQUET, read_written, write_chunks, written
 from anyorder.tables.fitting import MAR_ROUNDS, split
+from anyorder.tables.large_files import TableFile
 from anyorder.tables.model import TableModel
 from anyorder.tables.parsing import in_form
 from anyorder.tables.questions import (
@@ -72,9 +73,6 @@ ROWS_AT_ONCE = 8192
 LARGEST_INTEGER = 2**63
 """Bound of the values of a column of integers."""
 
-VERBATIM = ("category", "ignore")
-"""Types of columns whose cells are kept as they are written: 01234 is then no number."""
-
 
 def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     """Fits a table with the flags of `TableFitOptions`, and saves the model."""
@@ -89,7 +87,12 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     text = [name for name, kind in declared.items() if kind in VERBATIM]
     with reading(file) as source:
         known = CsvHints(columns["missing_values"], text, decimal=own.decimal or "")
-        read, dialect = read_written(source, known)
+        whole = TableFile(source, known)
+        large = whole if str(file) != STREAM and whole.is_large else None
+        if large is None:
+            read, dialect = read_written(source, known)
+        else:
+            read, dialect = large.frame(shared.seed), written(source, known)[1]
         frame = as_frame(read)
     table = TableSchema.infer(frame, **columns)
     wanted = {*declared, *(n for given, query, _ in questions or () for n in (*given, *query))}
@@ -112,7 +115,7 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     name = "standard input" if str(file) == STREAM else file.name
     if is_first_process():
         seen = f" ({dialect.words})" if dialect and dialect.words else ""
-        title = f"{name}: {len(frame):,} rows{seen}"
+        title = f"{name}: {frame.attrs.get('rows', len(frame)):,} rows{seen}"
         show(["column", "type", "details"], table.summary(), title=title, aside=True)
         for column in left_out:
             note(
@@ -128,7 +131,7 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
                 note(f"warning: {sentence}")
     done = fit_in_folder(
         model,
-        frame,
+        frame if large is None else large,
         shared,
         file=file,
         name=name,
@@ -138,7 +141,8 @@ def fit_table(file: Path, shared: FitOptions, own: Any) -> None:
     )
     if is_first_process():
         state = "" if done is None else f"Already trained (step {done:,}). "
-        note(f"{state}Saved in {out}.{_held_out(model, frame)}")
+        held_out = _held_out(model, frame) if large is None else ""
+        note(f"{state}Saved in {out}.{held_out}")
         note(trust_hint(out))
         note("Try:")
         for command in suggestions(model, frame, questions, file=file, out=out):

@@ -246,6 +246,9 @@ class CsvHints(NamedTuple):
 
 NO_HINTS = CsvHints()
 
+VERBATIM = ("category", "ignore")
+"""Types of columns whose cells are kept as they are written: 01234 is then no number."""
+
 
 def dialect_of(file: Path, usual: str, hints: CsvHints = NO_HINTS) -> Dialect:
     """Infers the dialect of a CSV file from its first lines.

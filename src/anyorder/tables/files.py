@@ -37,6 +37,9 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+CELL_BYTES, PACKED = 6, 4
+"""Bytes of a cell of a CSV file, about, and how many times as long a compressed file is."""
+
 STREAMS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Compressed formats that can be written in chunks."""
 
@@ -47,6 +50,17 @@ def is_table(path: str | Path) -> bool:
         return bool(_kind(Path(path)))
     except ConfigError:
         return False
+
+
+def number_of_cells(path: str | Path) -> int:
+    """Returns the number of cells of a Parquet file; of a CSV file about, by its size."""
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        with explained_errors(file):
+            found = _parquet().read_metadata(file)
+        return int(found.num_rows * found.num_columns)
+    packed = PACKED if file.suffix.lower() in COMPRESSED else 1
+    return packed * file.stat().st_size // CELL_BYTES
 
 
 def read_table(
@@ -74,19 +88,31 @@ def read_table(
 
 def read_written(path: str | Path, hints: CsvHints) -> tuple[pd.DataFrame, Dialect | None]:
     """Reads a file, and its dialect if it is CSV; see `read_table`."""
-    file = _existing(path)
+    hints, dialect = written(path, hints)
+    file = Path(path)
     with explained_errors(file):
-        if _kind(file) in PARQUET:
+        if dialect is None:
             return _without(_parquet().read_table(file).to_pandas(), hints.missing_values), None
-        usual = SEPARATORS[_kind(file)]
-        verbatim = {*hints.text, *digit_identifiers(file, separator_of(file, usual))}
-        hints = hints._replace(text=verbatim)
-        dialect = dialect_of(file, usual, hints)
         options = csv_options(dialect, hints)
-        frame = pd.read_csv(file, dtype=dict.fromkeys(verbatim, str), **options)
-        frame = with_points(frame, dialect.decimals, text=verbatim)
+        frame = pd.read_csv(file, dtype=dict.fromkeys(hints.text, str), **options)
+        frame = with_points(frame, dialect.decimals, text=hints.text)
         frame.attrs["decimals"] = dialect.decimals.as_read()
         return frame, dialect
+
+
+def written(path: str | Path, hints: CsvHints) -> tuple[CsvHints, Dialect | None]:
+    """Returns all that is known of a file that is to be trained on, and its dialect if it is CSV.
+
+    Columns of digits that identify something, such as 01234, are kept verbatim.
+    """
+    file = _existing(path)
+    if _kind(file) in PARQUET:
+        return hints, None
+    with explained_errors(file):
+        usual = SEPARATORS[_kind(file)]
+        digits = digit_identifiers(file, separator_of(file, usual))
+        hints = hints._replace(text={*hints.text, *digits})
+        return hints, dialect_of(file, usual, hints)
 
 
 def read_chunks(

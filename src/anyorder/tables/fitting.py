@@ -272,7 +272,7 @@ class TableData:
     def asking(self, law: QueryLaw | MaskDistribution) -> Tensor:
         """Returns the numbers of the rows of which the law queries anything."""
         some = ~self.missing.all(dim=1)
-        if self.missing.any():
+        if self.missing.any() and some.any():
             some[some.clone()] = row_masses(law, ~self.missing[some], weighting="edge") > 0
         return some.nonzero().squeeze(1)
 

@@ -35,6 +35,7 @@ from anyorder.lattice.protocols import RemoveRandom
 from anyorder.lattice.query_laws import QueryLaw, as_query_law
 from anyorder.saving.checkpoint import SavedModel, load_saved, make_folder, replace_text, save_model
 from anyorder.tables.answers import TableAnswers
+from anyorder.tables.csv_dialect import VERBATIM, CsvHints
 from anyorder.tables.engine import KeptRows
 from anyorder.tables.ensemble import joined, members_for, members_of, train_members
 from anyorder.tables.fitting import (
@@ -54,6 +55,7 @@ from anyorder.tables.fitting import (
     split,
     train,
 )
+from anyorder.tables.large_files import CodesOnDisk, TableFile
 from anyorder.tables.orders import EXPLORED, Order, chosen_order, is_chosen, share_of
 from anyorder.tables.parsing import SIGNS
 from anyorder.tables.questions import Queries, check_any_order, law_of
@@ -248,7 +250,8 @@ class TableModel(TableAnswers, Parameters):
         """Fits the model to a table.
 
         Args:
-            X: A frame (pandas, polars, pyarrow), an array, or a dictionary of columns.
+            X: A frame (pandas, polars, pyarrow), an array, a dictionary of columns, or the path of
+                a .csv, .tsv or .parquet file, which may be larger than memory.
             y: One more column, as scikit-learn gives targets; `predict` then predicts it.
             sample_weight: Weights of the rows.
             folder: Folder for checkpoints; the same call resumes from the last one.
@@ -256,7 +259,11 @@ class TableModel(TableAnswers, Parameters):
         self._budget()  # checked before anything is read
         keeps = check_flag("keep_rows", self.keep_rows)
         started = now(self._clock())
-        features = as_frame(X)
+        file = self._file(X)
+        large = file if file is not None and file.is_large else None
+        if large is not None and (y is not None or sample_weight is not None):
+            raise ConfigError("`y` and `sample_weight` need rows in memory: make them columns.")
+        features = as_frame(X if file is None else file.frame(self._budget().seed))
         frame, target = with_target(features, y)
         weights = row_weights(sample_weight, len(frame))
         is_warm = self.warm_start and hasattr(self, "model_")
@@ -267,16 +274,19 @@ class TableModel(TableAnswers, Parameters):
         else:
             table = self._table(frame, weights, None if folder is None else Path(folder), started)
             law = self._query_law(table)
-        rows, held_out = self._split(table, frame, weights)
+        seen = RowPrint()
+        if large is None:
+            rows, held_out = self._split(table, frame, weights)
+            for part in (rows, held_out):
+                seen.add(part.x, part.missing)
+        else:
+            table, rows, held_out, seen = self._encoded(large, table, law, frame.attrs["rows"])
         if is_warm:
             table = table.widened(rows.x, ~rows.missing)
             members = members_of(self.model_.to(check_device(self.device)))
         else:
             members = self._new_members(table, rows, held_out)
         model = joined(members)
-        seen = RowPrint()
-        for part in (rows, held_out):
-            seen.add(part.x, part.missing)
         settings = self._settings(rows, held_out)
         if isinstance(self.order, str) and self.order == "learned":
             settings = share_of(settings, 1 - EXPLORED)
@@ -307,8 +317,10 @@ class TableModel(TableAnswers, Parameters):
         # Only now: what fails leaves the model that was there.
         self.table_, self.queries_, self.model_ = table, law, model
         self.target_, self.fit_, self.trained_on_ = target, done, seen.to_json()
-        every = rows.with_rows(held_out)
-        self.rows_ = KeptRows.of(every.x, every.missing, every.weights) if keeps else None
+        self.rows_ = None
+        if keeps and large is None:
+            every = rows.with_rows(held_out)
+            self.rows_ = KeptRows.of(every.x, every.missing, every.weights)
         self.feature_names_in_ = np.array(list(features.columns), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         if shows(self.progress) and is_first_process() and (line := verdict(done)):
@@ -410,7 +422,8 @@ class TableModel(TableAnswers, Parameters):
         seeds = range(first, first + self._num_members(rows, len(table.names)))
         shape = self._shape(len(table.names))
         members = [build(table.schema, shape, seed).to(device) for seed in seeds]
-        fit_prior(members, data, table.in_units, held_out)
+        read = data.sampled(first) if isinstance(data, CodesOnDisk) else data
+        fit_prior(members, read, table.in_units, held_out)
         return members
 
     def _num_members(self, rows: int, columns: int) -> int:
@@ -503,6 +516,23 @@ class TableModel(TableAnswers, Parameters):
                 "`sample_weight` leaves no row to train on: all of positive weight are held out."
             )
         return data.at(kept), data.at(held_out)
+
+    def _file(self, source: Any) -> TableFile | None:
+        """Returns the file of a path, if it is one."""
+        if isinstance(source, str | Path):
+            text = [name for name, kind in (self.types or {}).items() if kind in VERBATIM]
+            return TableFile(Path(source), CsvHints(_listed(self.missing_values), text))
+        return source if isinstance(source, TableFile) else None
+
+    def _encoded(
+        self, file: TableFile, table: TableSchema, law: QueryLaw, rows: int
+    ) -> tuple[TableSchema, CodesOnDisk, TableData, RowPrint]:
+        """Splits the rows of a large file; see `_split`."""
+        share = check_fraction("validation_share", self.validation_share)
+        found = file.encoded(table, law, rows, held_out=share, seed=self._budget().seed)
+        if self.missing == "mar" and found[1].missing.any():
+            raise ConfigError('missing="mar" needs rows in memory: fit a sample of the file.')
+        return found
 
     def _query_law(self, table: TableSchema) -> QueryLaw:
         check_choice("missing", self.missing, get_args(Missing))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,7 +66,7 @@ class Rows:
         noise = self.noise if self.noise.any() else None
         for part in (self.x, self.available, self.weights, noise):
             if part is not None:
-                digest.update(part.numpy().tobytes())
+                digest.update(np.ascontiguousarray(part.numpy()).data)
         return {"rows": len(self.x), "seed": self.seed, "sha256": digest.hexdigest()}
 
     def batch(
