@@ -42,8 +42,30 @@ def test_numbers_are_compared_at_the_median_of_the_model(model):
     half = found.loc[("job=nurse", "age below the predicted median")]
     middle = model.conditional("age", given={"job": "nurse"}).median()
     ages = frame.loc[frame["job"] == "nurse", "age"].dropna()
-    assert half["probability"] == 0.5
+    assert half["probability"] == pytest.approx(0.5, abs=1e-6)
     assert abs(half["share"] - (ages < middle).mean()) <= (ages == middle).mean() + 1 / len(ages)
+
+
+def test_a_repeated_value_may_be_the_median():
+    """A right answer about a column that is mostly zero is not blamed."""
+    rng = np.random.default_rng(0)
+    spent = np.where(rng.random(2000) < 0.7, 0.0, rng.lognormal(size=2000))
+    frame = pd.DataFrame({"spent": spent, "shop": rng.choice(["a", "b"], 2000)})
+    found = TableModel(network=None, random_state=0).fit(frame).check_counts(frame)
+    zeros = found[found["event"] == "spent below the predicted median"]
+    assert len(zeros) == 3
+    assert zeros["tie"].between(0.65, 0.75).all()
+    negative = zeros["probability"] - zeros["tie"] / 2
+    assert negative.between(0, 0.01).all()
+    assert zeros["z"].abs().max() < 4
+
+
+def test_ties_count_half_in_the_error_of_a_share():
+    below, tie, rows = 0.2, 0.5, 40
+    scores, chances = np.array([1, 0.5, 0]), np.array([below, tie, 1 - below - tie])
+    mean = scores @ chances
+    counted = Counted("", "a below the predicted median", rows, 0.4, mean, tie)
+    assert counted.se == pytest.approx(np.sqrt((scores - mean) ** 2 @ chances / rows))
 
 
 def test_the_worst_comes_first_and_evidence_of_few_rows_is_left_out(model):

@@ -303,9 +303,9 @@ class TableAnswers:
         Returns:
             A row for each conditional whose evidence at least 30 rows match, the worst first: its
             `given` and `event`, the number of matching `rows`, their `share`, the `probability` of
-            the model, the standard error `se` of the share, and the difference `z` in those. The
-            root mean square of `z` is about 1 for a model that is right, on rows that it was not
-            trained on.
+            the model, its probability `tie` of the median itself, which counts half, the standard
+            error `se` of the share, and the difference `z` in those. The root mean square of `z` is
+            about 1 for a model that is right, on rows that it was not trained on.
         """
         table = self._fitted()
         found = count_conditionals(self.model_, table, *table.encode(self._frame(X)))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder.errors import SchemaError
-from anyorder.heads.atoms import AtomicDistribution
+from anyorder.heads.atoms import AtomicDistribution, log_masses_at
 from anyorder.heads.distributions import Categorical, ContinuousDistribution, Distribution
 from anyorder.heads.mixed import MixedDistribution
 from anyorder.inference.model import AnyOrderModel
@@ -302,6 +302,23 @@ def central_codes(
         codes = conditional.mode() if is_category else conditional.icdf(half)
         found[rows] = codes.double().cpu()
     return found.numpy()
+
+
+@answering
+def medians(model: AnyOrderModel, x: Tensor, known: Tensor, place: int) -> Tensor:
+    """Returns medians m of a number as codes, P(X < m) + P(X = m) / 2, and P(X = m).
+
+    An atom may be the median, and then the second is not one half. Shape ``(rows, 3)``.
+    """
+    found = torch.zeros(len(x), 3, dtype=torch.float64)
+    for rows, _, conditional in _columns(model, x, known, _column(known, place)):
+        half = torch.full((len(rows),), 0.5, dtype=torch.float64, device=model.device)
+        median, tie = conditional.icdf(half).double(), torch.zeros_like(half)
+        if isinstance(conditional, AtomicDistribution):
+            tie = log_masses_at(median, conditional.branches, conditional.atoms)[0].exp()
+        below = conditional.cdf(median) - tie / 2
+        found[rows] = torch.stack([median, below, tie], dim=-1).to(found)
+    return found
 
 
 @answering

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anyorder.inference.model import AnyOrderModel
 from anyorder.tables.columns import CategoryColumn, NumberColumn
-from anyorder.tables.engine import central_codes, level_probabilities
+from anyorder.tables.engine import central_codes, level_probabilities, medians
 from anyorder.tables.parsing import FloatArray
 from anyorder.tables.schema import TableSchema
 from anyorder.variables import Schema
@@ -149,6 +149,8 @@ class Counted:
         rows: Number of rows that match the evidence and have the column.
         share: Fraction of these rows in which the event happens.
         probability: Answer of the model.
+        tie: Probability that a number equals the predicted median, by the model; half of it is in
+            `probability`, and half of such rows are in `share`.
     """
 
     given: str
@@ -156,11 +158,12 @@ class Counted:
     rows: int
     share: float
     probability: float
+    tie: float = 0.0
 
     @property
     def se(self) -> float:
         """Standard error of the share if the probability is right."""
-        return _share_error(self.probability, self.rows)
+        return _share_error(self.probability, self.rows, self.tie)
 
     @property
     def z(self) -> float:
@@ -168,9 +171,10 @@ class Counted:
         return (self.probability - self.share) / self.se
 
 
-def _share_error(probability: float, rows: int) -> float:
-    """Returns the standard error of a share of rows; at least half a row."""
-    return max((probability * (1 - probability) / rows) ** 0.5, 0.5 / rows)
+def _share_error(probability: float, rows: int, tie: float = 0.0) -> float:
+    """Returns the standard error of a share of rows, where ties count half; at least half a row."""
+    variance = max(0.0, probability * (1 - probability) - tie / 4)
+    return max((variance / rows) ** 0.5, 0.5 / rows)
 
 
 def count_conditionals(
@@ -178,9 +182,9 @@ def count_conditionals(
 ) -> list[Counted]:
     """Compares p(column | nothing) and p(column | one category) with the shares of rows.
 
-    Of a category every level is an event, of a number to lie below the predicted median. Evidence
-    that fewer than `FEWEST_MATCHES` rows match is left out, and so are tables with context columns,
-    which are part of every question.
+    Of a category every level is an event, of a number to lie below the predicted median, where ties
+    count half. Evidence that fewer than `FEWEST_MATCHES` rows match is left out, and so are tables
+    with context columns, which are part of every query.
     """
     if table.context:
         return []
@@ -197,7 +201,7 @@ def count_conditionals(
     for place, column in enumerate(columns):
         is_category = isinstance(column, CategoryColumn)
         answers = level_probabilities(model, rows, known, place) if is_category else None
-        medians = None if is_category else central_codes(model, rows, known, place)
+        middles = None if is_category else medians(model, rows, known, place)
         for number, (own, code, matches) in enumerate(evidence):
             cells = x[matches & ~missing[:, place], place]
             if own == place or len(cells) < FEWEST_MATCHES:
@@ -205,11 +209,11 @@ def count_conditionals(
             words = "" if own is None else f"{columns[own].name}={_level(columns[own], code)}"
             if answers is not None:
                 found += _counted_levels(words, column, cells, answers[number])  # type: ignore[arg-type]
-            elif medians is not None:
-                middle = float(medians[number])
+            elif middles is not None:
+                middle, *chances = middles[number].tolist()
                 below = (cells < middle).double() + 0.5 * (cells == middle).double()
                 event = f"{column.name} below the predicted median"
-                found.append(Counted(words, event, len(cells), float(below.mean()), 0.5))
+                found.append(Counted(words, event, len(cells), float(below.mean()), *chances))
     return found
 
 
