@@ -6,7 +6,7 @@ are known: its share is
     gate(k) = 1 - exp(-((k - 1) b)^2),    gate(0) = gate(1) = 0,
 
 with b learned for each variable. Where nothing is known, or one variable, the answer is the latent
-tree's, whatever the network has learned: that is what a user can count in the rows, and what a
+tree's or a count of pairs, whatever the network has learned: that is what a user can check, and what a
 network gets wrong on small tables. Of a number, another number tells more than a tree can say: then
 gate = 1.
 

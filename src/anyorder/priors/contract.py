@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures, PathNetwork, PriorMessage
+from anyorder.priors.pair_counts import PairCounts
 from anyorder.variables import Schema
 
 Units = Callable[[Tensor], Tensor]
@@ -202,6 +203,9 @@ class Prior(nn.Module, ABC):
     is_cross_fitted: ClassVar[bool] = False
     """True if it is cross-fitted, so that it can read rows on which a model is evaluated."""
 
+    counts_pairs: bool = False
+    """True if beside a network pairs of categories are counted; see `PairCounts`."""
+
     leaves_out = False
 
     def __init__(self, schema: Schema) -> None:
@@ -306,6 +310,11 @@ class StackedPrior(Prior):
         """Components of the normals."""
         return self.normals.components
 
+    @property
+    def counts_pairs(self) -> bool:  # type: ignore[override]
+        """Whether the tree does."""
+        return self.tree.counts_pairs
+
     @contextmanager
     def leaving_out(self) -> Iterator[None]:
         """Both leave out; see `Prior.leaving_out`."""
@@ -374,6 +383,7 @@ class StateWithPrior:
         prior: State of the prior, one row a sample.
         rows: Their places in `prior`. Shape ``(rows,)``.
         known: Number of variables known by now, and of numbers. Shape ``(rows, 2)``.
+        first: The first of them, and its value. Shape ``(rows, 2)``.
         samples: Continuations of each row of the batch.
     """
 
@@ -381,6 +391,7 @@ class StateWithPrior:
     prior: Any
     rows: Tensor
     known: Tensor
+    first: Tensor
     samples: int = 1
 
     def expand(self, draws: int) -> "StateWithPrior":
@@ -395,7 +406,8 @@ class StateWithPrior:
 
     def _at(self, inner: Any, places: Tensor, samples: int) -> "StateWithPrior":
         rows = torch.arange(len(places), device=places.device)
-        return StateWithPrior(inner, self.prior.at(places), rows, self.known[places], samples)
+        known, first = self.known[places], self.first[places]
+        return StateWithPrior(inner, self.prior.at(places), rows, known, first, samples)
 
 
 MUCH = 1000
@@ -421,6 +433,9 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         asked = [variable for variable in schema if not variable.context]
         is_number = torch.tensor([variable.kind == "continuous" for variable in asked])
         self.register_buffer("is_number", is_number, persistent=False)
+        # The answers of a prior alone agree with each other; counts of pairs would not.
+        alone = isinstance(network, NoNetwork) or self.has_context
+        self.pairs = PairCounts(schema) if prior.counts_pairs and not alone else None
         self._remembered: dict[tuple[bytes, ...], PriorMessage] | None = None
 
     def forward(self, x: Tensor, query: Tensor, given: Tensor, rank: Tensor) -> PathFeatures:
@@ -431,14 +446,33 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         told[path.row, path.step, 0] = 1
         told[path.row, path.step, 1] = self.is_number[path.target].long()
         known = self._counts(given)[:, None] + told.cumsum(dim=1) - told
-        found = self._with_known(message, path.target, known[path.row, path.step])
+        start = given.any(dim=1, keepdim=True)
+        before = rank.expand(query.shape).masked_fill(~query, query.shape[1])
+        one = given.long().argmax(dim=1, keepdim=True).where(start, before.argmin(1, keepdim=True))
+        first = torch.cat([one, x.gather(1, one).long()], dim=1)[path.row]
+        found = self._with_known(message, path.target, known[path.row, path.step], first)
         return path._replace(prior=found)
+
+    def count(self, x: Tensor, have: Tensor, weights: Tensor) -> None:
+        """Counts pairs of categories, if the prior lets them be counted; see `PairCounts.fit`."""
+        variables = torch.arange(self.schema.num_variables, device=x.device)
+
+        def levels(x: Tensor, given: Tensor) -> Tensor:
+            state = self.prior.encode(x, given)
+            found = self.prior.ask(state, variables.expand(len(x), -1)).levels
+            assert found is not None
+            return found
+
+        if self.pairs is not None:
+            self.pairs.fit(levels, x, have, weights)
 
     def encode(self, x: Tensor, given: Tensor) -> StateWithPrior:
         """Encodes the evidence; see `PathNetwork.encode`."""
         rows = torch.arange(len(x), device=x.device)
         states = self.network.encode(x, given), self.prior.encode(x, given)
-        return StateWithPrior(*states, rows, self._counts(given))
+        one = given.long().argmax(dim=1, keepdim=True)
+        first = torch.cat([one, x.gather(1, one).long()], dim=1)
+        return StateWithPrior(*states, rows, self._counts(given), first)
 
     def ask(self, state: StateWithPrior, variables: Tensor) -> Tensor:
         """Features of variables; see `PathNetwork.ask`."""
@@ -448,8 +482,10 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         """Message of the prior; see `PathNetwork.message`."""
         variables = variables.expand(len(state.rows), -1)
         message = self.prior.ask(state.prior, variables)
-        known = state.known[:, None].expand(*variables.shape, -1)
-        return self._with_known(message, variables, known)
+        known, first = (
+            part[:, None].expand(*variables.shape, -1) for part in (state.known, state.first)
+        )
+        return self._with_known(message, variables, known, first)
 
     def tell(self, state: StateWithPrior, variables: Tensor, values: Tensor) -> StateWithPrior:
         """Continues the path; see `PathNetwork.tell`."""
@@ -457,6 +493,8 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         state.prior = self.prior.tell(state.prior, variables.expand_as(values), values)
         numbers = self.is_number[variables].expand_as(values).sum(dim=1)
         more = torch.full_like(numbers, values.shape[1])
+        first = torch.stack([variables.expand_as(values)[:, 0], values[:, 0].long()], dim=1)
+        state.first = state.first.where(state.known[:, :1] > 0, first)
         state.known = state.known + torch.stack([more, numbers], dim=1)
         return state
 
@@ -484,7 +522,9 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         """Number of known variables, and of numbers among them. Shape ``(rows, 2)``."""
         return torch.stack([known.sum(dim=1), (known & self.is_number).sum(dim=1)], dim=1)
 
-    def _with_known(self, message: PriorMessage, variables: Tensor, counts: Tensor) -> PriorMessage:
+    def _with_known(
+        self, message: PriorMessage, variables: Tensor, counts: Tensor, first: Tensor
+    ) -> PriorMessage:
         """Message with the number of known variables; without it where there is no network.
 
         A number tells more of another than a tree can, and a tree does not read context: then the
@@ -493,6 +533,8 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         known, numbers = counts.unbind(dim=-1)
         if isinstance(self.network, NoNetwork):
             return message
+        if self.pairs is not None:
+            message = self.pairs.answered(message, variables, known, first)
         is_much = (self.is_number[variables] & (numbers > 0)) | self.has_context
         return replace(message, known=known.masked_fill(is_much, MUCH))
 

@@ -99,6 +99,7 @@ class LatentTree(Prior):
     def __init__(self, schema: Schema, *, states: int = 1, balanced: bool = True) -> None:
         super().__init__(schema)
         self.balanced, self.columns = balanced, TreeColumns(schema)
+        self.counts_pairs = balanced
         self.register_buffer("parent", torch.arange(-1, len(self.columns) - 1))
         self._keep(TreeParameters.even(self.columns, states))
         self.folds = FOLDS

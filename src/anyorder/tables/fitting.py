@@ -303,13 +303,18 @@ def fit_prior(
         read = every if part.is_cross_fitted else data
         own = None if read.weights is None else read.weights.to(device)
         part.fit(read.x.to(device), ~read.missing.to(device), own, units=units)
-    x, have = data.x.to(device), ~data.missing.to(device)
-    weights = None if data.weights is None else data.weights.to(device)
-    counted = in_rows(torch.ones(len(x), device=device) if weights is None else weights)
+
+    def counted(rows: TableData) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, where they are, and weights in rows."""
+        weights = torch.ones(len(rows.x)) if rows.weights is None else rows.weights
+        return rows.x.to(device), ~rows.missing.to(device), in_rows(weights.to(device))
+
+    networks[0].count(*counted(every))
+    cells = counted(data)
     for model, network in zip(models, networks, strict=True):
-        network.prior = prior
+        network.prior, network.pairs = prior, networks[0].pairs
         assert isinstance(model.conditionals, MixedConditionals)
-        model.conditionals.count(x, have, counted)
+        model.conditionals.count(*cells)
         model.conditionals.measure(prior)
 
 
