@@ -283,6 +283,18 @@ def test_in_training_a_row_gets_the_message_of_a_fit_to_the_other_folds(generato
             torch.testing.assert_close(found[number], part.float())
 
 
+def test_completed_rows_have_the_folds_of_the_rows_that_were_read(generator):
+    x = sampled(500, generator)
+    raw, have = some_missing(x, generator)
+    prior = LatentTree(SCHEMA, balanced=False)
+    prior.fit(raw, have)
+    folds = prior.eval()._fold(raw)
+    assert not torch.equal(prior._fold(x), folds)
+    prior.stand_in(x, raw)
+    assert torch.equal(prior._fold(x), folds)
+    assert torch.equal(prior._fold(raw), folds)
+
+
 def test_of_many_rows_two_folds_are_enough(generator, monkeypatch):
     monkeypatch.setattr(latent_tree, "MANY_ROWS", 100)
     x, have = some_missing(sampled(200, generator), generator)
@@ -444,3 +456,22 @@ def test_gaps_that_depend_on_what_is_seen_are_filled():
 
 def given_x1():
     return {"x1": False}, {"x1": True}
+
+
+def test_held_out_rows_are_evaluated_without_their_folds(monkeypatch):
+    """Whatever is queried: the fold of a row goes by all its values, so none may be hidden."""
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({name: random.choice(list("pqrs"), 300) for name in "abcde"})
+    seen, evaluated = [], []
+    fold = LatentTree._fold
+
+    def noted(prior, x):
+        (evaluated if prior.leaves_out else seen).append(x)
+        return fold(prior, x)
+
+    monkeypatch.setattr(LatentTree, "_fold", noted)
+    model = ao.TableModel(layers=1, width=8, max_steps=2, validation_share=0.3).fit(table)
+    x, _ = model.table_.encode(table)
+    known = set(row_keys(x.float()).tolist())
+    assert evaluated
+    assert all(set(row_keys(part.float()).tolist()) <= known for part in evaluated)

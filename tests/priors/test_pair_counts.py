@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anyorder import Schema, Variable
-from anyorder.priors.pair_counts import MOST_LEVELS, ROUNDS, STRENGTHS, PairCounts
+from anyorder.priors.trees import MOST_COUNTED, SHARE_ROUNDS, STRENGTHS, PairCounts
 from anyorder.tables.model import TableModel
 
 SIZES = (2, 3)
@@ -40,7 +40,7 @@ def prior(x, given):
 
 
 def by_loops(x, have, weights, known, target):
-    """p(target | known) of every level of known, as the module's docstring says."""
+    """p(target | known) of every level of known, as the docstring says."""
     said = {0: [0.7, 0.3], 2: [0.5, 0.3, 0.2]}[target]
     counts = []
     for b in range({0: 2, 2: 3}[known]):
@@ -55,7 +55,7 @@ def by_loops(x, have, weights, known, target):
         return math.exp(sum(parts) + math.lgamma(m) - math.lgamma(sum(row) + m))
 
     shares = [1.0] * len(strengths)
-    for _ in range(ROUNDS + 1):
+    for _ in range(SHARE_ROUNDS + 1):
         weighed = [
             [s * likelihood(row, m) for s, m in zip(shares, strengths, strict=True)]
             for row in counts
@@ -120,5 +120,5 @@ def test_a_prior_alone_and_gaps_that_depend_on_others_are_not_counted():
 
 
 def test_too_many_levels_are_not_counted():
-    wide = Schema(tuple(Variable.categorical(name, range(MOST_LEVELS // 2 + 1)) for name in "ab"))
+    wide = Schema(tuple(Variable.categorical(name, range(MOST_COUNTED // 2 + 1)) for name in "ab"))
     assert not len(PairCounts(wide).table)

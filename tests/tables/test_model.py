@@ -29,8 +29,12 @@ from anyorder.errors import (
     QueryError,
     SchemaError,
 )
+from anyorder.heads.mixed import MixedConditionals
+from anyorder.inference.model import AnyOrderModel
 from anyorder.lattice.masks import UniformCardinality
+from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryList
+from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.priors.contract import NetworkWithPrior, StackedPrior
 from anyorder.priors.latent_tree import LatentTree
 from anyorder.priors.normals import NormalPrior
@@ -40,6 +44,7 @@ from anyorder.tables.ensemble import TableMixture, members_of
 from anyorder.tables.fitting import LEAST_SINGLE, VALID_ROWS, TableData, single_columns, surprise_of
 from anyorder.tables.model import TableModel
 from anyorder.tables.schema import TableSchema
+from anyorder.variables import Schema, Variable
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "learning_rate": 1e-2}
 QUICK = TableModel(**TINY, max_steps=3)
@@ -460,13 +465,16 @@ def test_the_training_stops_by_the_questions_that_are_asked():
     data = TableData(torch.randn(100, 3), torch.rand(100, 3) < 0.3)
     law = QueryList(3, [([0], [2], 1.0)])
     asked = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            table_fitting,
-            "log_prob",
-            lambda _, x, query, given: asked.append((query, given)) or torch.zeros(len(x)),
-        )
-        surprise_of(data, law)(None)
+
+    class Asked(AnyOrderModel):
+        def factors(self, x, *, query, given, rank, max_batch=None):
+            asked.append((query, given))
+            return super().factors(x, query=query, given=given, rank=rank, max_batch=max_batch)
+
+    schema = Schema(tuple(Variable.continuous(name) for name in "abc"))
+    network = PathPerceptron(schema, units=4)
+    model = Asked(schema, network, MixedConditionals(schema, width=8), RemoveGreatest([0, 1, 2]))
+    surprise_of(data, law)(model)
     ((query, given),) = asked
     assert (query == torch.tensor([False, False, True])).all()
     assert (given.sum(dim=0)[[1, 2]] == 0).all()

@@ -5,10 +5,10 @@ are known: its share is
 
     gate(k) = 1 - exp(-((k - 1) b)^2),    gate(0) = gate(1) = 0,
 
-with b learned for each variable. Where nothing is known, or one variable, the answer is the latent
-tree's or a count of pairs, whatever the network has learned: that is what a user can check, and what a
-network gets wrong on small tables. Of a number, another number tells more than a tree can say: then
-gate = 1.
+with b learned for each variable. Where nothing is known, or one variable, the answer is that of the
+latent tree, or of counted pairs, whatever the network has learned: that is what a user can check,
+and what a network gets wrong on small tables. Of a number, another number tells more than a tree
+can say: then gate = 1.
 
 - Levels (`GatedLevels`): logits = log tree + gate(k) network. The network begins at zero.
 - Densities (`DensitiesWithPrior`): (1 - gate) tree + gate network, where "network" is a mixture of

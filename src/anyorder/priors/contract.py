@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from anyorder.lattice.protocols import edge_places, path_lists
 from anyorder.networks.contracts import PathFeatures, PathNetwork, PriorMessage
-from anyorder.priors.pair_counts import PairCounts
+from anyorder.priors.trees import PairCounts
 from anyorder.variables import Schema
 
 Units = Callable[[Tensor], Tensor]
@@ -284,6 +284,14 @@ class Prior(nn.Module, ABC):
         finally:
             self.leaves_out = False
 
+    def stand_in(self, completed: Tensor, x: Tensor) -> None:
+        """Takes rows whose missing values were imputed for the rows that it has read.
+
+        Args:
+            completed: Rows to train on. Shape ``(rows, columns)``.
+            x: The same as they were read. Shape ``(rows, columns)``.
+        """
+
     def alone(self) -> PriorMessage:
         """Message about each variable without evidence. Shape ``(vars,)``."""
         device = next(self.buffers()).device
@@ -320,6 +328,10 @@ class StackedPrior(Prior):
         """Both leave out; see `Prior.leaving_out`."""
         with self.tree.leaving_out(), self.normals.leaving_out():
             yield
+
+    def stand_in(self, completed: Tensor, x: Tensor) -> None:
+        """The tree takes them; see `Prior.stand_in`."""
+        self.tree.stand_in(completed, x)
 
     @property
     def number_scales(self) -> UnitScales | None:

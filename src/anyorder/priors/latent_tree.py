@@ -11,8 +11,9 @@ each other: they are conditionals of one joint distribution. `tree_fit.py` fits 
 
 A row must not see itself: in training it gets the message of parameters that were fitted without
 the part of the rows (*fold*) that it is in (cross-fitting; Chernozhukov et al., 2018). Its fold
-follows from its values, so nobody has to hand it on. Rows with equal values are dealt to different
-folds, and take one of these at random: to leave out all of them would make what is common rare.
+follows from all its values: nobody has to hand it on, and none of them may be hidden. Rows with
+equal values are dealt to different folds, and take one of these at random: to leave out all of them
+would make what is common rare.
 """
 
 from collections.abc import Sequence
@@ -105,6 +106,7 @@ class LatentTree(Prior):
         self.folds = FOLDS
         self._repeated: tuple[Tensor, Tensor] | None = None
         self._folds: TreeParameters | None = None  # stacked
+        self._imputed: tuple[Tensor, Tensor] | None = None  # keys and folds of completed rows
 
     def _keep(self, found: TreeParameters) -> None:
         """Takes over parameters; those of a fit may be of another number of states than before."""
@@ -174,7 +176,18 @@ class LatentTree(Prior):
             copies = counts[place].where(repeated[place] == keys, 1)
             if self.training:  # evaluations are the same every time
                 turn = (torch.rand(len(x), device=x.device) * copies).long()
-        return (keys + turn) % self.folds
+        fold = (keys + turn) % self.folds
+        if self._imputed is not None:
+            imputed, folds = (part.to(x.device) for part in self._imputed)
+            place = torch.searchsorted(imputed, keys).clamp(max=len(imputed) - 1)
+            fold = folds[place].where(imputed[place] == keys, fold)
+        return fold
+
+    def stand_in(self, completed: Tensor, x: Tensor) -> None:
+        """Completed rows get the folds of the rows that were read; see `Prior.stand_in`."""
+        self._imputed = None
+        keys, order = row_keys(completed).sort()
+        self._imputed = keys, self._fold(x)[order]
 
     @property
     def _takes_folds(self) -> bool:

@@ -14,7 +14,7 @@ from anyorder.errors import ConfigError
 from anyorder.heads.mixed import MixedConditionals
 from anyorder.heads.with_prior import Head
 from anyorder.inference.model import AnyOrderModel
-from anyorder.inference.queries import log_prob
+from anyorder.inference.queries import answering
 from anyorder.lattice.masks import FixedCardinality, MaskDistribution
 from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, lexicographic
 from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, any_queries
@@ -309,6 +309,7 @@ def fit_prior(
         weights = torch.ones(len(rows.x)) if rows.weights is None else rows.weights
         return rows.x.to(device), ~rows.missing.to(device), in_rows(weights.to(device))
 
+    prior.eval()  # all rows are counted by what all rows say
     networks[0].count(*counted(every))
     cells = counted(data)
     for model, network in zip(models, networks, strict=True):
@@ -374,6 +375,8 @@ def train(
         before = leaving(settings, spent, STAGES[number] / sum(STAGES[number:]))
         source = torch.Generator().manual_seed(stage.seed)
         completed = fill_gaps(model, some.x, some.missing, draws=1, generator=source)[:, 0]
+        if isinstance(model.network, NetworkWithPrior):
+            model.network.prior.stand_in(completed.to(model.device), some.x.to(model.device))
         if model.is_one_pass:
             have = ~some.missing
             rows = Rows(completed, available=have, weights=some.weights, seed=stage.seed)
@@ -438,13 +441,18 @@ def _surprise(data: TableData, query: Tensor, given: Tensor, *, copies: int = 1)
     cells = (weights * query.sum(dim=1)).sum().clamp(min=1e-9)
     messages: dict[tuple[bytes, ...], PriorMessage] = {}
 
+    @answering
     def surprise(model: AnyOrderModel) -> Tensor:
         network = getattr(model, "network", None)
         with ExitStack() as stack:
             if isinstance(network, NetworkWithPrior):
                 stack.enter_context(network.prior.leaving_out())
                 stack.enter_context(network.remembering(messages))
-            logs = log_prob(model, data.x, query=query, given=given).cpu()
+            x, asked, known = (part.to(model.device) for part in (data.x, query, given))
+            # Not by `log_prob`, which hides what is neither queried nor given: the folds of a prior
+            # go by all values of a row.
+            factors = model.factors(x, query=asked, given=known, rank=model.protocol.rank(asked))
+            logs = factors.totals(len(x)).cpu()
         losses = (-weights * logs / cells / math.log(2)).view(copies, -1).sum(dim=0)
         return losses * len(losses)
 
