@@ -6,7 +6,7 @@ from anyorder import TableModel
 from benchmarks import modules_crossed
 from benchmarks.modules_crossed import SMALL, crossed, people
 
-MOST = {"fit": 39, "log_prob": 24, "query": 35}
+MOST = {"fit": 40, "log_prob": 24, "query": 35}
 """Modules at most, as measured."""
 
 

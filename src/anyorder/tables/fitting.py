@@ -20,10 +20,11 @@ from anyorder.lattice.protocols import DecompositionProtocol, RemoveGreatest, le
 from anyorder.lattice.query_laws import ConditionalQueries, MixtureQueries, QueryLaw, any_queries
 from anyorder.lattice.query_samplers import row_masses
 from anyorder.networks.contracts import MaskedNetwork, PathNetwork, PriorMessage
+from anyorder.networks.no_network import NoNetwork
 from anyorder.networks.path_perceptron import PathPerceptron
 from anyorder.networks.path_transformer import PathTransformer, SingleStreamPathTransformer
 from anyorder.networks.residual_mlp import ResidualMlp
-from anyorder.priors.contract import NetworkWithPrior, NoNetwork, Prior, StackedPrior, Units
+from anyorder.priors.contract import NetworkWithPrior, Prior, StackedPrior, Units
 from anyorder.priors.latent_tree import LatentTree
 from anyorder.priors.moments import in_rows
 from anyorder.priors.normals import MOST_COLUMNS, NormalPrior
