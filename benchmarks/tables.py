@@ -18,6 +18,7 @@ added:
     ten_seconds   after ten seconds of training: rivals are often fast
     one_minute    after a minute
     joint_alone   trained on whole rows only, which shows the cost of any-order training
+    seed_1, seed_2    with other training seeds, which shows how much they matter
 """
 
 import tempfile
@@ -59,7 +60,10 @@ OURS = "TableModel"
 QUICK = {"ten_seconds": 1 / 6, "one_minute": 1.0}
 """Training minutes of the quick variants."""
 
-VARIANTS = (*QUICK, "joint_alone")
+SEEDS = {"seed_1": 1, "seed_2": 2}
+"""Training seeds of variants that are otherwise ours, whose seed is 0."""
+
+VARIANTS = (*QUICK, *SEEDS, "joint_alone")
 SHOWN = (*(f"{name}_nats" for name in LIKELIHOODS), "nrmse", "error_rate", "crps", "fit_seconds")
 
 FILLS = ("point", "draws")
@@ -106,7 +110,7 @@ def measure(
         train_rows: Largest number of training rows, of every model.
         draws: Number of samples of each missing cell.
         timeout: CPU minutes after which a rival is stopped; its answers until then count.
-        variants: Variants of our model, none by default: ten_seconds, one_minute, joint_alone.
+        variants: Variants of our model, none by default; see above.
         environments: Folder of the rivals' environments; under the user's cache by default.
         json: Print one JSON object, the last line of the output.
         record: File to which the numbers are written with the command and the commit.
@@ -167,17 +171,21 @@ def measure(
 def _variant(name: str, task: TableTask, minutes: float) -> Scored:
     if name in QUICK:
         return ours(task, min(QUICK[name], minutes))
+    if name in SEEDS:
+        return ours(task, minutes, seed=SEEDS[name])
     columns = len(task.task.columns)
     return ours(task, minutes, as_query_law(FixedCardinality(columns, columns)))
 
 
-def ours(task: TableTask, minutes: float, queries: Queries = "any") -> Scored:
+def ours(task: TableTask, minutes: float, queries: Queries = "any", seed: int = 0) -> Scored:
     """Fits and scores our model in this process, from frames as users have them."""
     have, given = (torch.from_numpy(part) for part in (task.have, task.task.given))
     nothing, kept = torch.zeros_like(given), {}
     with tempfile.TemporaryDirectory() as folder:
         answers = Answers(Path(folder))
-        table_model = TableModel(queries=queries, minutes=minutes, clock="processor")
+        table_model = TableModel(
+            queries=queries, minutes=minutes, clock="processor", random_state=seed
+        )
         model = answers.time("fit", lambda: table_model.fit(task.train))
 
         def nats(query: torch.Tensor, known: torch.Tensor) -> Array:
