@@ -418,7 +418,7 @@ def test_calibrated_numbers_are_told_as_their_plot_has_them(generator):
     dots = np.concatenate([line.get_xdata() for line in coverage_figure(found).axes[0].lines])
     assert {min(shares), max(shares)} <= set(dots)
     assert f"({min(shares):.1%} to {max(shares):.1%}, depending on how much" in sentence
-    missed = smallest_noticed(12, 0.9, 3)
+    missed = smallest_noticed(12, 0.9, 2 * 3)
     assert (
         f"with 12 cells each, errors below {100 * missed:.1f} percentage points would" in sentence
     )
@@ -434,6 +434,19 @@ def test_errors_that_would_be_noticed_are_found_as_often_as_said():
     found = np.abs(shares - rate) > 2.5758 * np.sqrt(rate * (1 - rate) / cells)
     # The spread at the lower rate is larger than at the tested one, which the formula leaves out.
     assert 0.70 < found.mean() < 0.90
+
+
+def test_the_check_of_numbers_finds_hardly_more_than_it_says(generator):
+    """Intervals are too narrow for one of five amounts of evidence, in simulated checks."""
+    cells, rate, checks = 500, 0.9, 400
+    held = rate - smallest_noticed(cells, rate, 2 * 5)
+    u = torch.rand(checks, cells, generator=generator).double()
+    inside = 0.05 + 0.9 * u / held
+    outside = (u - held) / (1 - held) * 0.1
+    pits = torch.where(u < held, inside, torch.where(outside < 0.05, outside, outside + 0.9))
+    found = sum(5 * off_p_value(pit, cells) < 0.01 for pit in pits) / checks
+    # 0.8 but for the spread at the lower rate; 0.02 is the standard error.
+    assert 0.64 < found < 0.84
 
 
 def test_what_chance_seldom_does_is_no_proof():

@@ -137,5 +137,5 @@ def test_a_check_says_what_it_would_have_missed(model):
     told = check.calibration_sentences()[-1]
     assert not check.columns_off()
     fewest = int(min(column.n_effective for column in check.columns()))
-    missed = 100 * smallest_noticed(fewest, 0.5, len(check.columns()))
+    missed = 100 * smallest_noticed(fewest, 0.5, 2 * len(check.columns()))
     assert f"with {fewest:,} cells each, errors below {missed:.1f} percentage points" in told

@@ -144,7 +144,7 @@ class Check:
         off, every = self.columns_off(), self.columns()
         if not off:
             fewest = int(min(column.n_effective for column in every))
-            missed = _points(smallest_noticed(fewest, 0.5, len(every)))
+            missed = _points(smallest_noticed(fewest, 0.5, 2 * len(every)))
             return (
                 "Taken one by one, no column is further off than chance explains; with "
                 f"{fewest:,} cells each, errors below {missed} would go unnoticed."
@@ -203,7 +203,7 @@ def _numbers_sentence(found: Mapping[str, NumberCalibration]) -> str:
     off = [given for given in found if _is_significant(p_values, given)]
     if not off:
         fewest = min(len(part.pit) for part in found.values())
-        return f"{held}. {_insignificant(p_values, fewest, level)}."
+        return f"{held}. {_insignificant(p_values, fewest, level, each=2)}."
     worst = max(off, key=lambda given: found[given].distance)
     distance = found[worst].distance
     return (
@@ -226,7 +226,7 @@ def _categories_sentence(found: Mapping[str, CategoryCalibration]) -> str:
     off = [given for given in found if _is_significant(p_values, given)]
     if not off:
         fewest = min(len(part.hit) for part in found.values())
-        return f"{held}. {_insignificant(p_values, fewest, float(hits.mean()))}."
+        return f"{held}. {_insignificant(p_values, fewest, float(hits.mean()), each=1)}."
     worst = max(off, key=lambda given: found[given].error_beyond_chance)
     part, error = found[worst], found[worst].expected_error
     said = part.accuracy.value + part.overconfidence.value
@@ -251,9 +251,15 @@ def _is_significant(p_values: Mapping[str, float], given: str) -> bool:
 
 
 def smallest_noticed(cells: int, rate: float, tests: int) -> float:
-    """Returns the error of a rate that such a check finds in four cases of five.
+    """Returns an error of a rate: smaller ones are found in fewer than four checks of five.
 
-    The rate is that of `cells` cells in each of `tests` tests, for Bonferroni's correction.
+    A lower bound, by the spread at the tested rate: a rate that is closer to one half spreads more,
+    and the distance of distributions has less power.
+
+    Args:
+        cells: Number of cells of each test.
+        rate: Rate if the model is calibrated.
+        tests: Number of tests, for Bonferroni's correction; `off_p_value` is the lesser of two.
     """
     normal = NormalDist()
     apart = normal.inv_cdf(1 - SUSPICIOUS / tests / 2) + normal.inv_cdf(POWER)
@@ -261,13 +267,16 @@ def smallest_noticed(cells: int, rate: float, tests: int) -> float:
     return min(1.0, apart * spread / cells**0.5)
 
 
-def _insignificant(p_values: Mapping[str, float], cells: int, rate: float) -> str:
-    """Returns the interpretation of errors that are not significant, and what would be missed."""
+def _insignificant(p_values: Mapping[str, float], cells: int, rate: float, *, each: int) -> str:
+    """Returns the interpretation of errors that are not significant, and what would be missed.
+
+    Each p-value is that of `each` tests.
+    """
     share = len(p_values) * min(p_values.values())  # corrected for several amounts of evidence
     often = "may well look as far off"
     if share <= 0.5:
         often = f"would look as far off in up to {share:.0%} of such checks"
-    missed = smallest_noticed(cells, rate, len(p_values))
+    missed = smallest_noticed(cells, rate, each * len(p_values))
     meaning = f"with {cells:,} cells each, errors below {_points(missed)} would go unnoticed"
     if share < DOUBTFUL:
         meaning = "that is no proof against these probabilities, but reason to check more rows"
