@@ -11,9 +11,10 @@ and what a network gets wrong on small tables. Of a number, another number tells
 can say: then gate = 1.
 
 - Levels (`GatedLevels`): logits = log tree + gate(k) network. The network begins at zero.
-- Densities (`DensitiesWithPrior`): (1 - gate) tree + gate network, where "network" is a mixture of
-  the components of the joint normals, weighed, moved and widened by the network, and of its own. It
-  is on the scale of the normals.
+- Densities (`DensitiesWithPrior`): (1 - s) tree + s network, where s is the gate times a learned
+  share, 0.8 at first, and "network" is a mixture of the components of the joint normals, weighed,
+  moved and widened by the network, and of its own. It is on the scale of the normals; where that is
+  of units, the tree's normals are moved there by the slope at their means, an approximation.
 - Repeated values (`atoms.py`): a geometric mean of the tree and of the network, in which a value v
   is p(v | x_e) / p(v) times as probable, both by the joint normals (Bayes' rule).
 """
