@@ -20,6 +20,7 @@ from anyorder.reproduce.table6 import BY_SEED
 from anyorder.reproduce.table6 import PAPER as PAPER_REWARD
 from anyorder.reproduce.table7 import PAPER_ENTROPY
 from anyorder.reproduce.tables4_5 import MILLISECONDS
+from experiments.answer_results import counted_answers, fit_speed, known_networks
 from experiments.paper_results import MNIST_NATS, paper
 from experiments.records import ROOT, record, source, with_error
 from experiments.table_results import (
@@ -323,8 +324,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "contest_one_minute": contest_one_minute,
     "contest_ten_seconds": contest_ten_seconds,
     "any_order_cost": any_order_cost,
+    "counted_answers": counted_answers,
     "figure3": figure3,
+    "fit_speed": fit_speed,
     "images": images,
+    "known_networks": known_networks,
     "mask_sampling": mask_sampling,
     "paper": paper,
     "queries": queries,

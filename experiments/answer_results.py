@@ -1,0 +1,85 @@
+"""Tables of the documents about right answers, and about the time until they are."""
+
+from typing import Any
+
+from experiments.records import record, records, source
+
+SIZES = {"kl_0": "0", "kl_1": "1", "kl_3": "3", "kl_10": "10", "kl_all": "all others"}
+MODELS = {
+    "learnt_network": "learnt network",
+    "TableModel": "`TableModel`",
+    "prior_alone": "`network=None`",
+}
+"""Models that are shown, and their titles."""
+
+COUNTED = ("largest_points", "rms_points", "rms_z")
+
+
+def known_networks() -> str:
+    """Returns divergences from known truths."""
+    lines = [
+        f"| truth | model | {' | '.join(f'{size} given' for size in SIZES.values())} "
+        "| joint | CPU s |",
+        "|---|---|" + "---|" * (len(SIZES) + 2),
+    ]
+    sources = []
+    for kept in records("known_networks"):
+        found = {(row["model"], row["metric"]): row for row in kept["rows"]}
+        truth = found["truth", "joint_nats"]
+        for model, title in MODELS.items():
+            if (model, "kl_0") not in found:
+                continue
+            cells = [
+                _small(found[model, size], found.get((model, f"{size}/seeds"))) for size in SIZES
+            ]
+            joint = found[model, "joint_nats"]["value"] - truth["value"]
+            seconds = found[model, "fit_seconds"]["value"]
+            row = [truth["dataset"], title, *cells, f"{joint:+.3f}", f"{seconds:.1f}"]
+            lines.append(f"| {' | '.join(row)} |")
+        sources.append(source(kept))
+    return "\n".join([*lines, "", *sources])
+
+
+def counted_answers() -> str:
+    """Returns errors of p(category | nothing or one category), beside shares of rows."""
+    kept = record("counted_answers")
+    found = {(row["dataset"], row["model"], row["metric"]): row for row in kept["rows"]}
+    lines = [
+        "| | largest error, points | root mean square, points | in standard errors | CPU s |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["dataset"] for row in kept["rows"]):
+        cells = [_two(found[name, "TableModel", metric]) for metric in COUNTED]
+        seconds = found[name, "TableModel", "processor_seconds"]["value"]
+        lines.append(f"| {name} | {' | '.join(cells)} | {seconds:.0f} |")
+    return "\n".join([*lines, "", source(kept)])
+
+
+def fit_speed() -> str:
+    """Returns seconds until a fit is as good as an earlier one of seven minutes."""
+    kept = record("fit_speed")
+    found = {(row["dataset"], row["model"], row["metric"]): row for row in kept["rows"]}
+    lines = [
+        "| | as good after, CPU s | by default, CPU s | joint, nats | conditional, nats |",
+        "|---|---|---|---|---|",
+    ]
+    for name, reference in kept["settings"]["references"].items():
+        reached = found.get((name, "reaches the reference", "seconds"))
+        cells = ["not reached" if reached is None else f"{reached['value']:.0f}"]
+        cells.append(f"{found[name, 'default', 'seconds']['value']:.0f}")
+        for metric, nats in reference["nats"].items():
+            own = found[name, "default", f"{metric}_nats"]["value"]
+            cells.append(f"{own:.3f} ({own - nats:+.3f})")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(kept)])
+
+
+def _small(row: dict[str, Any], seeds: dict[str, Any] | None) -> str:
+    """A divergence, with the greater of its errors over questions and over seeds."""
+    error = max(row["se"], 0.0 if seeds is None or seeds["se"] is None else seeds["se"])
+    return f"{row['value']:.4f} ± {error:.4f}"
+
+
+def _two(row: dict[str, Any]) -> str:
+    error = "" if row["se"] is None else f" ± {row['se']:.2f}"
+    return f"{row['value']:.2f}{error}"
