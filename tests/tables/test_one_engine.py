@@ -259,7 +259,7 @@ def test_quantiles_are_those_of_the_distributions(model):
         # corrects. That moves a normal score by 1e-7 over its density, most in the tails.
         assert (codes - exact)[1:-1].abs().max() < 1e-5
         density = group.part.log_prob(exact.float()).exp()
-        assert ((codes - exact).abs() * density).max() < 2e-7
+        assert ((codes - exact).abs() * density).max() < 3e-7
         reached = group.part.cdf(codes).double()
         below = group.part.cdf(codes - 1e-5).double()
         assert (reached > SHARES[:, None] - 1e-6).all()
@@ -294,4 +294,4 @@ def test_a_mean_is_that_of_its_quantiles(model):
     shares, weights = mean_rule()
     codes = income._numbers.part.icdf(shares[:, None])[:, 0].double().numpy()
     exact = weights.numpy() @ income.column.numbers(codes)
-    assert income.mean() == pytest.approx(exact, rel=1e-6)
+    assert income.mean() == pytest.approx(exact, rel=2e-6)  # quantiles are of float32
