@@ -1,8 +1,11 @@
 """Tables of the documents about right answers, and about the time until they are."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.records import record, records, source
+
+Row = Mapping[str, Any]
 
 SIZES = {"kl_0": "0", "kl_1": "1", "kl_3": "3", "kl_10": "10", "kl_all": "all others"}
 MODELS = {
@@ -29,9 +32,7 @@ def known_networks() -> str:
         for model, title in MODELS.items():
             if (model, "kl_0") not in found:
                 continue
-            cells = [
-                _small(found[model, size], found.get((model, f"{size}/seeds"))) for size in SIZES
-            ]
+            cells = [_small(found, model, size) for size in SIZES]
             joint = found[model, "joint_nats"]["value"] - truth["value"]
             seconds = found[model, "fit_seconds"]["value"]
             row = [truth["dataset"], title, *cells, f"{joint:+.3f}", f"{seconds:.1f}"]
@@ -74,12 +75,15 @@ def fit_speed() -> str:
     return "\n".join([*lines, "", source(kept)])
 
 
-def _small(row: dict[str, Any], seeds: dict[str, Any] | None) -> str:
+def _small(found: Mapping[tuple[str, str], Row], model: str, size: str) -> str:
     """A divergence, with the greater of its errors over questions and over seeds."""
-    error = max(row["se"], 0.0 if seeds is None or seeds["se"] is None else seeds["se"])
-    return f"{row['value']:.4f} ± {error:.4f}"
+    rows = [found[model, name] for name in (size, f"{size}/seeds") if (model, name) in found]
+    if not rows:
+        return ""  # a table of fewer columns
+    error = max(row["se"] or 0.0 for row in rows)
+    return f"{rows[0]['value']:.4f} ± {error:.4f}"
 
 
-def _two(row: dict[str, Any]) -> str:
+def _two(row: Row) -> str:
     error = "" if row["se"] is None else f" ± {row['se']:.2f}"
     return f"{row['value']:.2f}{error}"
