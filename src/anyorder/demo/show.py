@@ -300,7 +300,7 @@ def command(*arguments: object) -> None:
 HOLES = "the ______ statement r_ises an exc_pti_n if th_ obj_ct is not fo_nd"
 FILLS = 3
 
-DIGIT_MINUTES, DIGIT_STEPS = 1.5, 1200
+DIGIT_MINUTES, DIGIT_STEPS = 1.5, 1000
 """Training budget: CPU minutes and steps, whichever ends first."""
 
 SHAPE = {"layers": 3, "width": 96, "heads": 4}
