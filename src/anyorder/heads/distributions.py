@@ -293,17 +293,14 @@ def quantile_nodes(like: Tensor) -> Tensor:
     return (torch.arange(NODES, dtype=like.dtype, device=like.device) + 0.5) / NODES
 
 
-def mean_rule(cells: int = MEAN_CELLS) -> tuple[Tensor, Tensor]:
+def mean_rule() -> tuple[Tensor, Tensor]:
     """Returns a quadrature rule for means: probabilities of quantiles and their weights, float64.
 
     Cells have equal probability, and at both ends ever smaller ones, each half of the one before:
     the mean of a skewed column is in its tail.
-
-    Args:
-        cells: Number of cells of equal probability, a power of two.
     """
-    tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(cells)), -1, dtype=torch.float64)
-    bulk = torch.arange(1, cells, dtype=torch.float64) / cells
+    tail = 2.0 ** -torch.arange(MEAN_DEPTH, int(math.log2(MEAN_CELLS)), -1, dtype=torch.float64)
+    bulk = torch.arange(1, MEAN_CELLS, dtype=torch.float64) / MEAN_CELLS
     ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
     edges = torch.cat([ends[:1], tail, bulk, 1 - tail.flip(0), ends[1:]])
     return (edges[1:] + edges[:-1]) / 2, edges.diff()

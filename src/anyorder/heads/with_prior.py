@@ -16,7 +16,8 @@ can say: then gate = 1.
   moved and widened by the network, and of its own. It is on the scale of the normals; where that is
   of units, the tree's normals are moved there by the slope at their means, an approximation.
 - Repeated values (`atoms.py`): a geometric mean of the tree and of the network, in which a value v
-  is p(v | x_e) / p(v) times as probable, both by the joint normals (Bayes' rule).
+  is p(v | x_e) / p(v) times as probable, both by the joint normals (Bayes' rule), and by a learned
+  power of the same ratio by the tree, a half at first.
 """
 
 import math
