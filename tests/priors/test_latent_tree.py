@@ -12,11 +12,10 @@ import anyorder as ao
 from anyorder import Schema, Variable
 from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
-from anyorder.priors import latent_tree, tree_fit, trees
+from anyorder.priors import latent_tree, tree_fit
 from anyorder.priors.contract import Prior
 from anyorder.priors.latent_tree import FOLDS, LatentTree, row_keys
-from anyorder.priors.tree_fit import UNSEEN, TreeFit
-from anyorder.priors.trees import cut
+from anyorder.priors.tree_fit import UNSEEN, TreeFit, cut
 from tests.oracle import normal_density, tree_beliefs
 
 ATOMS = (-1.0, 0.5)
@@ -92,7 +91,7 @@ def mixed_frame(rows=300, seed=0):
 def few_states(monkeypatch):
     """So few that all assignments can be listed."""
     monkeypatch.setattr(tree_fit, "STATES", 3)
-    monkeypatch.setattr(trees, "MOST_CODES", 3)
+    monkeypatch.setattr(tree_fit, "MOST_CODES", 3)
     monkeypatch.setattr(tree_fit, "FEWEST_STEPS", 20)
 
 

@@ -5,17 +5,8 @@ import math
 import pytest
 import torch
 
-from anyorder.priors.trees import (
-    Beliefs,
-    Tree,
-    chow_liu,
-    code_pairs,
-    cut,
-    dependence,
-    mutual_information,
-    preorder,
-    swept,
-)
+from anyorder.priors.tree_fit import chow_liu, cut, dependence, mutual_information, preorder
+from anyorder.priors.trees import Beliefs, Tree, code_pairs, swept
 from tests.oracle import best_spanning_tree, tree_beliefs
 
 PARENT = [2, 0, -1, 2, 3, 3]

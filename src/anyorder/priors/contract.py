@@ -458,10 +458,8 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         told[path.row, path.step, 0] = 1
         told[path.row, path.step, 1] = self.is_number[path.target].long()
         known = self._counts(given)[:, None] + told.cumsum(dim=1) - told
-        start = given.any(dim=1, keepdim=True)
-        before = rank.expand(query.shape).masked_fill(~query, query.shape[1])
-        one = given.long().argmax(dim=1, keepdim=True).where(start, before.argmin(1, keepdim=True))
-        first = torch.cat([one, x.gather(1, one).long()], dim=1)[path.row]
+        when = rank.expand(query.shape).masked_fill(~query, query.shape[1]).masked_fill(given, -1)
+        first = _earliest(x, when)[path.row]
         found = self._with_known(message, path.target, known[path.row, path.step], first)
         return path._replace(prior=found)
 
@@ -482,8 +480,7 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
         """Encodes the evidence; see `PathNetwork.encode`."""
         rows = torch.arange(len(x), device=x.device)
         states = self.network.encode(x, given), self.prior.encode(x, given)
-        one = given.long().argmax(dim=1, keepdim=True)
-        first = torch.cat([one, x.gather(1, one).long()], dim=1)
+        first = _earliest(x, (~given).long())
         return StateWithPrior(*states, rows, self._counts(given), first)
 
     def ask(self, state: StateWithPrior, variables: Tensor) -> Tensor:
@@ -549,3 +546,14 @@ class NetworkWithPrior(PathNetwork[StateWithPrior]):
             message = self.pairs.answered(message, variables, known, first)
         is_much = (self.is_number[variables] & (numbers > 0)) | self.has_context
         return replace(message, known=known.masked_fill(is_much, MUCH))
+
+
+def _earliest(x: Tensor, when: Tensor) -> Tensor:
+    """Returns the variable that is known earliest, and its value as a code. Shape ``(rows, 2)``.
+
+    Args:
+        x: Values. Shape ``(rows, columns)``.
+        when: Turn of each variable. Shape ``(rows, vars)``.
+    """
+    one = when.argmin(dim=1, keepdim=True)
+    return torch.cat([one, x.gather(1, one).long()], dim=1)

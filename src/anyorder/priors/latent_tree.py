@@ -25,16 +25,14 @@ from torch import Tensor
 from anyorder.networks.contracts import PriorMessage
 from anyorder.priors.contract import Prior, Units
 from anyorder.priors.moments import in_rows
-from anyorder.priors.tree_fit import READ, TreeFit
+from anyorder.priors.tree_fit import READ, TreeFit, chow_liu, cut, mutual_information
 from anyorder.priors.trees import (
+    NO_LEVEL,
     Beliefs,
     Tree,
     TreeColumns,
     TreeParameters,
-    chow_liu,
     code_pairs,
-    cut,
-    mutual_information,
     tree_of,
 )
 from anyorder.variables import Schema
@@ -42,9 +40,6 @@ from anyorder.variables import Schema
 FOLDS, FEW_FOLDS, MANY_ROWS = 5, 2, 5000
 """Folds, those of many rows, and from how many on these are enough: a row hardly changes what is
 fitted to so many."""
-
-NO_CHANCE = -1e4
-"""Log probability of a level that a variable does not have."""
 
 
 @dataclass
@@ -350,7 +345,7 @@ class LatentTree(Prior):
                 row, token = (own == variable).nonzero(as_tuple=True)
                 share = weights[rows[row], token]
                 levels[rows[row], token] = share @ tables[one][columns.level[variable]].exp().T
-        return levels.log().masked_fill(~columns.inside[variables], NO_CHANCE).float()
+        return levels.log().masked_fill(~columns.inside[variables], NO_LEVEL).float()
 
 
 def _only(variables: Tensor) -> int | None:

@@ -1,4 +1,4 @@
-"""Trees over variables: that of Chow and Liu, belief propagation, and how states read columns.
+"""Trees over variables: belief propagation, how states read columns, and pairs that are counted.
 
 Every variable i has a hidden state, which depends on the state of its parent alone. What is known
 of i is a log-likelihood of its states. *Messages* along the edges carry it through the tree: the
@@ -16,8 +16,7 @@ Hidden states read rows as `Cells`: the levels of categories, and numbers. A num
 values (atoms) has a category of its own, which value or *elsewhere*, and a normal for what is
 elsewhere.
 
-References:
-    Chow and Liu (1968): the tree that fits best.
+Reference:
     Pearl (1988), chapter 4: belief propagation.
 """
 
@@ -37,13 +36,6 @@ from anyorder.variables import Schema
 LEAST = 1e-30
 """Least probability of a state by a message: its logarithm is finite."""
 
-BINS, CODES, MOST_CODES = 8, 8192, 32
-"""Bins of a number, codes of all columns together (wide tables have fewer bins), and most codes of
-a category: its rarest levels share one."""
-
-CUT_ROWS = 20_000
-"""Rows whose quantiles are taken."""
-
 MOST_COUNTED, ANSWER_CELLS = 1000, 2**22
 """Levels in all above which pairs are not counted: their table would have millions of cells; and
 cells of a prior's answers that are in memory at a time."""
@@ -56,10 +48,6 @@ SHARE_ROUNDS = 20
 
 LEAST_SAID, NO_LEVEL = 1e-12, -1e4
 """Least probability of a level by a prior, and the logarithm of that of no level."""
-
-Levels = Callable[[Tensor, Tensor], Tensor]
-"""Log probability of each level of each variable, from values ``(rows, columns)`` and which of them
-are given. Shape ``(rows, vars, levels)``."""
 
 
 class Tree:
@@ -206,6 +194,18 @@ class Cells(NamedTuple):
         return Cells(*(part[rows] for part in self))
 
 
+def numbered(sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Numbers the levels of all variables: the first of each, and all of each side by side.
+
+    Example:
+        >>> [part.tolist() for part in numbered([2, 0, 1])]
+        [[0, 2, 2], [[0, 1], [3, 3], [2, 3]]]
+    """
+    levels, counts = torch.arange(max([1, *sizes])), torch.tensor(sizes)
+    start = counts.cumsum(dim=0) - counts
+    return start, (start[:, None] + levels).where(levels < counts[:, None], sum(sizes))
+
+
 class TreeColumns(nn.Module):
     """How a latent tree reads the columns of a table: levels, numbers, and both for atoms.
 
@@ -232,16 +232,14 @@ class TreeColumns(nn.Module):
         self.codes_of = [variable.num_levels for variable in asked]  # 0 of a number; see `cut`
         numbers = [i for i, v in enumerate(asked) if v.kind == "continuous"]
         has_levels = [i for i, size in enumerate(sizes) if size]
-        start = torch.tensor([0, *sizes]).cumsum(dim=0)
-        levels = torch.arange(self.most_levels)
-        inside = levels < torch.tensor(sizes)[:, None]
+        start, level = numbered(sizes)
         place = torch.zeros(len(asked), dtype=torch.long)
         place[numbers] = torch.arange(len(numbers))
         own = {
             # Of each variable: its first level, and that of its atoms is "elsewhere".
-            "start": start[:-1],
-            "level": (start[:-1, None] + levels).where(inside, int(start[-1])),
-            "inside": inside,
+            "start": start,
+            "level": level,
+            "inside": level < sum(sizes),
             "has_atoms": torch.tensor([bool(v.atoms) for v in asked]),
             "is_number": torch.tensor([v.kind == "continuous" for v in asked]),
             "place": place,
@@ -326,39 +324,6 @@ class TreeParameters(NamedTuple):
         )
 
 
-def cut(
-    x: Tensor, have: Tensor, levels: Sequence[int], weights: Tensor | None = None
-) -> tuple[Tensor, list[int]]:
-    """Codes of the values, -1 for missing ones, and the number of codes of each variable.
-
-    The levels of a category come by their frequency; numbers are cut at quantiles.
-
-    Args:
-        x: Values. Shape ``(rows, vars)``.
-        have: False for missing values. Shape ``(rows, vars)``.
-        levels: Number of levels of each category; 0 for a number.
-        weights: Weights of the rows; equal by default. Shape ``(rows,)``.
-    """
-    bins = max(2, min(BINS, CODES // len(levels)))
-    cuts = torch.arange(1, bins, device=x.device) / bins
-    weights = torch.ones(len(x), device=x.device) if weights is None else weights
-    codes, sizes = torch.full(have.shape, -1, device=x.device), []
-    for variable, size in enumerate(levels):
-        there = have[:, variable]
-        own = x[there, variable].float()
-        if size:
-            known = own.long().clamp(0, size - 1)
-            counts = known.bincount(weights[there], minlength=size)
-            place = counts.argsort(descending=True, stable=True).argsort()
-            found, count = place.clamp(max=MOST_CODES - 1)[known], min(size, MOST_CODES)
-        else:
-            edges = own[:CUT_ROWS].quantile(cuts).unique() if len(own) else own
-            found, count = torch.bucketize(own, edges), len(edges) + 1
-        codes[there, variable] = found
-        sizes.append(count)
-    return codes, sizes
-
-
 def code_pairs(codes: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
     """Weight of the rows that have each pair of codes of two variables.
 
@@ -382,98 +347,7 @@ def code_pairs(codes: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
     return found
 
 
-def mutual_information(pairs: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Mutual information of each two variables in nats, less what chance alone would show.
-
-    Args:
-        pairs: Result of `code_pairs`.
-        sizes: Number of codes of each variable.
-    """
-    counts = torch.tensor(sizes, device=pairs.device)
-    owner = torch.arange(len(sizes), device=pairs.device).repeat_interleave(counts)
-    is_mine = F.one_hot(owner, len(sizes)).float()
-    sums = pairs @ is_mine  # rows that have the code, and any code of the other
-    rows = is_mine.T @ sums  # rows that have both variables
-    own, others = sums[:, owner], sums[:, owner].T
-    ratio = pairs * rows[owner][:, owner] / (own * others).clamp(min=LEAST)
-    terms = is_mine.T @ torch.xlogy(pairs, ratio) @ is_mine
-    by_chance = 0.5 * (counts - 1)[:, None] * (counts - 1)
-    return (terms - by_chance) / rows.clamp(min=1)
-
-
-def dependence(x: Tensor, have: Tensor, levels: Sequence[int]) -> Tensor:
-    """Mutual information of each two variables of a table in nats; at least 0, and 0 with itself.
-
-    Shape ``(vars, vars)``; see `cut` for the arguments.
-    """
-    codes, sizes = cut(x, have, levels)
-    pairs = code_pairs(codes, torch.ones(len(x), device=x.device), sizes)
-    return mutual_information(pairs, sizes).fill_diagonal_(0).clamp(min=0)
-
-
-def chow_liu(information: Tensor) -> list[int]:
-    """Parents in the spanning tree of most information, rooted at its middle.
-
-    Args:
-        information: Mutual information of each two variables. Shape ``(vars, vars)``.
-
-    Example:
-        >>> chow_liu(torch.tensor([[0.0, 5.0, 4.0], [5.0, 0.0, 1.0], [4.0, 1.0, 0.0]]))
-        [-1, 0, 0]
-    """
-    count = len(information)
-    near: list[list[int]] = [[] for _ in range(count)]
-    best, source = information[0].clone(), torch.zeros(count, dtype=torch.long)
-    inside = torch.zeros(count, dtype=torch.bool, device=information.device)
-    inside[0] = True
-    for _ in range(count - 1):  # the algorithm of Prim
-        new = int(best.masked_fill(inside, -torch.inf).argmax())
-        old = int(source[new])
-        near[old].append(new)
-        near[new].append(old)
-        inside[new] = True
-        closer = (information[new] > best).cpu()
-        best, source[closer] = torch.maximum(best, information[new]), new
-    end = _parents(near, 0)[0][-1]
-    order, parent = _parents(near, end)
-    way = [order[-1]]
-    while parent[way[-1]] >= 0:
-        way.append(parent[way[-1]])
-    return _parents(near, way[len(way) // 2])[1]
-
-
-def preorder(parent: Sequence[int], information: Tensor) -> list[int]:
-    """Order in which each variable follows its parent, and relatives follow each other.
-
-    Args:
-        parent: Parent of each variable; -1 for the root.
-        information: Mutual information of each two variables: the child with most comes first, and
-            one that has none with its parent after all others.
-
-    Example:
-        >>> preorder([-1, 0, 0], torch.tensor([[0.0, 4.0, 5.0], [4.0, 0.0, 0.0], [5.0, 0.0, 0.0]]))
-        [0, 2, 1]
-    """
-    children = [[i for i, p in enumerate(parent) if p == node] for node in range(len(parent))]
-    order, near, apart = list[int](), [list(parent).index(-1)], list[int]()
-    while near or apart:
-        node = near.pop() if near else apart.pop(0)
-        order.append(node)
-        for child in sorted(children[node], key=lambda child: float(information[node, child])):
-            (near if information[node, child] > 0 else apart).append(child)
-    return order
-
-
-def _parents(near: list[list[int]], root: int) -> tuple[list[int], list[int]]:
-    """Variables by their distance from a root, and the parent of each."""
-    order, parent = [root], [-2] * len(near)
-    parent[root] = -1
-    for node in order:
-        for other in near[node]:
-            if parent[other] == -2:
-                parent[other] = node
-                order.append(other)
-    return order, parent
+Says = Callable[[Tensor, Tensor], Tensor]
 
 
 class PairCounts(nn.Module):
@@ -508,25 +382,24 @@ class PairCounts(nn.Module):
         if sum(sizes) > MOST_COUNTED:
             sizes = [0] * len(sizes)
         self.sizes = sizes
-        total, start = sum(sizes), torch.tensor([0, *sizes]).cumsum(dim=0)[:-1]
-        levels, counts = torch.arange(max([1, *sizes])), torch.tensor(sizes)[:, None]
+        counts, (start, level) = torch.tensor(sizes), numbered(sizes)
         own = {
             "start": start,
-            "is_category": counts[:, 0] > 0,
-            "column": torch.arange(len(sizes)).repeat_interleave(counts[:, 0]),
-            "level": (start[:, None] + levels).where(levels < counts, total),
+            "is_category": counts > 0,
+            "column": torch.arange(len(sizes)).repeat_interleave(counts),
+            "level": level,
         }
         for name, part in own.items():
             self.register_buffer(name, part, persistent=False)
         self.register_buffer("fitted", torch.tensor(False))
         # Log probability of each level by one that is known; the last column is of no level.
-        self.register_buffer("table", torch.zeros(total, total + 1))
+        self.register_buffer("table", torch.zeros(sum(sizes), sum(sizes) + 1))
 
-    def fit(self, prior: Levels, x: Tensor, have: Tensor, weights: Tensor) -> None:
+    def fit(self, prior: Says, x: Tensor, have: Tensor, weights: Tensor) -> None:
         """Counts rows.
 
         Args:
-            prior: What a prior says.
+            prior: From values and which are given to log probabilities ``(rows, vars, levels)``.
             x: Values. Shape ``(rows, columns)``.
             have: False for missing values. Shape ``(rows, vars)``.
             weights: Weights of the rows, in rows. Shape ``(rows,)``.
@@ -561,7 +434,7 @@ class PairCounts(nn.Module):
         self.table.copy_(F.pad(answers.log(), (0, 1), value=NO_LEVEL))
         self.fitted.fill_(True)
 
-    def _says(self, prior: Levels) -> Tensor:
+    def _says(self, prior: Says) -> Tensor:
         """Probability of each level given each, by a prior. Shape ``(levels, levels)``."""
         column = self.column
         own = torch.arange(len(column), device=column.device) - self.start[column]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from anyorder.cli.console import STREAM, shell, words
-from anyorder.priors.trees import dependence
+from anyorder.priors.tree_fit import dependence
 from anyorder.tables.columns import CategoryColumn, Column, NumberColumn
 from anyorder.tables.csv_dialect import Cell, Decimals, Dialect
 from anyorder.tables.files import COMPRESSED, STREAMS

@@ -19,7 +19,7 @@ from anyorder.inference.model import AnyOrderModel
 from anyorder.inference.queries import log_prob
 from anyorder.lattice.protocols import RemoveGreatest
 from anyorder.lattice.query_laws import QueryLaw
-from anyorder.priors.trees import chow_liu, dependence, preorder
+from anyorder.priors.tree_fit import chow_liu, dependence, preorder
 from anyorder.tables.fitting import TableData, train
 from anyorder.training.settings import TrainingSettings, leaving
 from anyorder.variables import Schema
@@ -114,7 +114,7 @@ def by_completeness(available: Tensor) -> Tensor:
 def by_dependence(x: Tensor, available: Tensor, levels: Sequence[int]) -> Tensor:
     """Returns an order in which each variable follows those with most information about it.
 
-    It goes down the tree of Chow and Liu, a branch after another; see `trees.py`.
+    It goes down the tree of Chow and Liu, a branch after another; see `tree_fit.py`.
 
     Args:
         x: Values. Shape ``(rows, vars)``.

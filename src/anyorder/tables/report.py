@@ -12,7 +12,7 @@ from anyorder.diagnostics.calibration import surprise_by_evidence
 from anyorder.diagnostics.check import check_model
 from anyorder.diagnostics.evaluation import Estimate
 from anyorder.errors import AnyOrderWarning, QueryError, seeded
-from anyorder.priors.trees import dependence
+from anyorder.priors.tree_fit import dependence
 from anyorder.report.page import Grid, Page, Panels, Picture, Section, Words
 from anyorder.report.sections import (
     calibration_sections,
