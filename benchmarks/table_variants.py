@@ -175,13 +175,15 @@ def differences(name: str, found: Mapping[str, Mapping[str, Estimate]]) -> list[
     ]
 
 
-def show(rows: list[Row], paired: list[Paired]) -> None:
+def show(
+    rows: list[Row], paired: list[Paired], title: str = "Nats per row: more is better"
+) -> None:
     """Prints a table of the variants."""
     less = {(pair.dataset, pair.a, pair.metric): pair for pair in paired}
-    table = Table(title="Nats per row: more is better")
-    for title in ("set", "variant", "queries", "value", "minus the first"):
-        words = title in ("set", "variant", "queries")
-        table.add_column(title, justify="left" if words else "right")
+    table = Table(title=title)
+    for heading in ("set", "variant", "queries", "value", "minus the first"):
+        words = heading in ("set", "variant", "queries")
+        table.add_column(heading, justify="left" if words else "right")
     for row in rows:
         pair = less.get((row.dataset, row.model, row.metric))
         difference = "" if pair is None else f"{pair.difference:+.3f} ± {pair.se:.3f}"

@@ -43,8 +43,7 @@ def known_networks() -> str:
 
 def counted_answers() -> str:
     """Returns errors of p(category | nothing or one category), beside shares of rows."""
-    kept = record("counted_answers")
-    found = {(row["dataset"], row["model"], row["metric"]): row for row in kept["rows"]}
+    kept, found = _record("counted_answers")
     lines = [
         "| | largest error, points | root mean square, points | in standard errors | CPU s |",
         "|---|---|---|---|---|",
@@ -58,8 +57,7 @@ def counted_answers() -> str:
 
 def fit_speed() -> str:
     """Returns seconds until a fit is as good as an earlier one of seven minutes."""
-    kept = record("fit_speed")
-    found = {(row["dataset"], row["model"], row["metric"]): row for row in kept["rows"]}
+    kept, found = _record("fit_speed")
     lines = [
         "| | as good after, CPU s | by default, CPU s | joint, nats | conditional, nats |",
         "|---|---|---|---|---|",
@@ -73,6 +71,12 @@ def fit_speed() -> str:
             cells.append(f"{own:.3f} ({own - nats:+.3f})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", source(kept)])
+
+
+def _record(name: str) -> tuple[dict[str, Any], dict[tuple[str, str, str], Row]]:
+    """Reads a record; returns it, and its rows by set, model and metric."""
+    kept = record(name)
+    return kept, {(row["dataset"], row["model"], row["metric"]): row for row in kept["rows"]}
 
 
 def _small(found: Mapping[tuple[str, str], Row], model: str, size: str) -> str:

@@ -148,7 +148,7 @@ def measure(
         ],
     )
     if kept.publish(record, json=json):
-        show(kept.rows, kept.paired)
+        show(kept.rows, kept.paired, "Bits a character: less is better")
 
 
 def over_both(values: Tensor) -> float:
