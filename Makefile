@@ -1,5 +1,5 @@
 # The two commands of the README. Each sets up what it needs, once, in .venv.
-#   make demo    fill a text, fit and ask a table and images, write a page: two or three minutes
+#   make demo    fill a text, fit and ask a table and images, write a page: about two minutes
 #   make test    lint, types, doctests, tests and their coverage: five to ten minutes
 PYTHON ?= python3
 VENV   ?= .venv
